@@ -1,0 +1,5 @@
+"""``python -m trainlattice``."""
+
+from trainlattice.cli.main import main
+
+main()

@@ -1,0 +1,36 @@
+"""The index of a directory of checkpoints: the digests that its files must have. Torch-free."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from trainlattice.diagnostics.errors import CheckpointError
+
+INDEX = "index.json"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What the index says about one version of a file."""
+
+    sha256: str
+    size: int
+    epoch: int
+    global_step: int
+
+
+def read_index(directory: Path) -> dict[str, list[Entry]]:
+    """The index of a directory of checkpoints; empty if there is none.
+
+    :raises CheckpointError: if it cannot be understood.
+    """
+    path = directory / INDEX
+    try:
+        files = json.loads(path.read_text(encoding="utf-8"))["files"]
+        return {name: [Entry(**entry) for entry in entries] for name, entries in files.items()}
+    except FileNotFoundError:
+        return {}
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise CheckpointError(f"{path} cannot be understood ({error}); it is written by trainlattice") from None

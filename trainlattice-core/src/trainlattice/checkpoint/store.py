@@ -1,0 +1,161 @@
+"""Checkpoint files in a directory: written whole or not at all, and checked before they are used.
+
+A file is written under a temporary name in the same directory and synced to disk. The index then lists its
+digest beside the old one, durably, before the file takes its name: whatever the instant of a kill, the
+file that stands is one that the index knows.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import zipfile
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+import torch
+
+from trainlattice.checkpoint.durable import digest, link_or_copy, sync_directory, write_durably
+from trainlattice.checkpoint.format import Checkpoint
+from trainlattice.checkpoint.index import INDEX, Entry, read_index
+from trainlattice.diagnostics.errors import CheckpointError
+
+class CheckpointStore:
+    """The checkpoints of one run."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+
+    def save(self, checkpoint: Checkpoint, names: Sequence[str]) -> list[Path]:
+        """Writes one checkpoint under one or more names. On failure every earlier file is as it was.
+
+        :raises OSError: if the disk is full, read-only or gone.
+        """
+        self._remove_leftovers()
+        temporary = self.directory / f".{names[0]}.{os.getpid()}.tmp"
+        try:
+            with open(temporary, "wb") as file:
+                torch.save(checkpoint.as_plain(), file)
+                file.flush()
+                os.fsync(file.fileno())
+            sha256, size = digest(temporary)
+            epoch, step = checkpoint.trainer["epoch"], checkpoint.trainer["global_step"]
+            entry = Entry(sha256, size, epoch, step)
+            self._announce({name: entry for name in names})
+            # A second name is a link to the same bytes; each later save renames a new file over one name.
+            for name in names[1:]:
+                link_or_copy(temporary, self.directory / name)
+            os.replace(temporary, self.directory / names[0])
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
+        sync_directory(self.directory)
+        return [self.directory / name for name in names]
+
+    def index(self) -> dict[str, list[Entry]]:
+        """By file name: the latest entry and, while a save is under way, the one before it."""
+        return read_index(self.directory)
+
+    def adopt(self, source: Path, name: str) -> None:
+        """Takes over a checkpoint of another run under this name, by a link or a copy."""
+        known = read_index(source.parent).get(source.name)
+        sha256, size = digest(source)
+        matching = next((entry for entry in known or () if entry.sha256 == sha256), None)
+        if matching is None:
+            raise CheckpointError(f"{source} is damaged: it does not match its index")
+        self._announce({name: matching})
+        link_or_copy(source, self.directory / name)
+        sync_directory(self.directory)
+
+    def _announce(self, new: dict[str, Entry]) -> None:
+        index = self.index()
+        for name, entry in new.items():
+            index[name] = [entry, *index.get(name, [])[:1]]
+        plain = {name: [asdict(entry) for entry in entries] for name, entries in index.items()}
+        write_durably(self.directory / INDEX, json.dumps({"schema": 1, "files": plain}, indent=2) + "\n")
+
+    def _remove_leftovers(self) -> None:
+        """Temporary files of a process that was killed while it saved."""
+        for leftover in self.directory.glob(".*.tmp"):
+            leftover.unlink(missing_ok=True)
+
+
+def load(path: Path) -> Checkpoint:
+    """Reads a checkpoint after checking that its bytes are those that were written.
+
+    :raises CheckpointError: if it is absent, damaged, unsafe or foreign; names the alternatives.
+    """
+    if not path.is_file():
+        reason = "is a directory" if path.is_dir() else "does not exist"
+        raise CheckpointError(f"{path} {reason}{_alternatives(path)}")
+    _verify(path)
+    try:
+        data = torch.load(path, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError as error:
+        first = str(error).strip().splitlines()[0]
+        raise CheckpointError(
+            f"{path} holds more than tensors and plain data and was not loaded, since that could run code: "
+            f"{first}{_alternatives(path)}"
+        ) from None
+    except (RuntimeError, EOFError, OSError, ValueError, KeyError) as error:
+        first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise CheckpointError(f"{path} cannot be read as a checkpoint: {first}{_alternatives(path)}") from None
+    return Checkpoint.from_plain(data, str(path))
+
+
+def _verify(path: Path) -> None:
+    """By the index's sha256; a file that lies alone, by the CRCs of its zip records."""
+    known = read_index(path.parent).get(path.name)
+    if known is not None:
+        sha256, size = digest(path)
+        if any(entry.sha256 == sha256 for entry in known):
+            return
+        expected = " or ".join(str(entry.size) for entry in known)
+        raise CheckpointError(
+            f"{path} is damaged: {size} bytes, sha256 {sha256[:12]}..., and the index expects {expected} "
+            f"bytes, sha256 {known[0].sha256[:12]}...{_alternatives(path)}"
+        )
+    try:
+        with zipfile.ZipFile(path) as archive:
+            bad = archive.testzip()
+    except (zipfile.BadZipFile, OSError, NotImplementedError) as error:
+        raise CheckpointError(f"{path} is no checkpoint file ({error}){_alternatives(path)}") from None
+    if bad is not None:
+        raise CheckpointError(f"{path} is damaged in its record {bad!r}{_alternatives(path)}")
+
+
+def _alternatives(path: Path) -> str:
+    """Other checkpoints beside this one that are as they were written."""
+    if not path.parent.is_dir():
+        return ""
+    try:
+        index = read_index(path.parent)
+    except CheckpointError:
+        return ""
+    good = []
+    for name, entries in sorted(index.items()):
+        other = path.parent / name
+        if name == path.name or name.startswith("emergency") or not other.is_file():
+            continue
+        sha256, _ = digest(other)
+        matching = [entry for entry in entries if entry.sha256 == sha256]
+        if matching:
+            good.append(f"{other} (epoch {matching[0].epoch}, step {matching[0].global_step})")
+    return f"; usable: {', '.join(good)}" if good else "; there is no other usable checkpoint beside it"
+
+
+def checkpoint_of(path: Path) -> Path:
+    """The checkpoint that a path means: the file itself, or ``last.pt`` of a run directory.
+
+    :raises CheckpointError: if there is none.
+    """
+    if path.is_dir():
+        for candidate in (path / "checkpoints" / "last.pt", path / "last.pt"):
+            if candidate.is_file():
+                return candidate
+        raise CheckpointError(f"{path} has no checkpoints/last.pt and no last.pt")
+    if not path.exists():
+        raise CheckpointError(f"{path} does not exist")
+    return path

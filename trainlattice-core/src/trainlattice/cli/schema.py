@@ -1,0 +1,33 @@
+"""``trainlattice schema``"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+from trainlattice.cli.options import traceback_option
+
+
+@click.command(epilog="Example: trainlattice schema -o trainlattice.schema.json")
+@click.option("-o", "--output", metavar="FILE", type=click.Path(dir_okay=False), help="Write to a file.")
+@traceback_option
+def schema(output: str | None) -> None:
+    """Write the JSON Schema of configurations with everything that is installed.
+
+    Editors complete and check YAML with it: put this line first in a configuration:
+    # yaml-language-server: $schema=trainlattice.schema.json
+    """
+    from trainlattice.config.json_schema import json_schema
+    from trainlattice.plugin.registry import Registry
+
+    found, problems = json_schema(Registry.installed())
+    text = json.dumps(found, indent=2, ensure_ascii=False) + "\n"
+    for problem in problems:
+        click.echo(f"warning: {problem}", err=True)
+    if output is None:
+        click.echo(text, nl=False)
+    else:
+        Path(output).write_text(text, encoding="utf-8")
+        click.echo(f"wrote {output}")

@@ -1,0 +1,44 @@
+"""What is printed when a run ends."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+
+import click
+
+from trainlattice.diagnostics.source import display_path
+from trainlattice.runs.experiment import RunResult
+
+
+def command_line() -> str:
+    """The command as typed, quoted so that it can be run again."""
+    return shlex.join(["trainlattice", *sys.argv[1:]])
+
+
+def print_summary(result: RunResult) -> None:
+    """Best metric and where, time, run directory, how to go on."""
+    if result.run_dir is None:
+        return
+    best = "none: there was no validation"
+    if result.best_metric is not None:
+        best = f"{result.monitor} {result.best_metric:.6g} at epoch {result.best_epoch}"
+    directory = display_path(result.run_dir)
+    lines = [
+        ("best", best),
+        ("time", f"{_duration(result.seconds)}, {result.global_step} optimizer steps"),
+        ("resume", f"trainlattice resume {shlex.quote(directory)} --set trainer.epochs={result.epoch * 2}"),
+    ]
+    if result.stop_reason:
+        lines.insert(0, ("stopped", result.stop_reason))
+    click.echo(f"Run finished: {directory}")
+    for label, text in lines:
+        click.echo(f"  {label:<8} {text}")
+
+
+def _duration(seconds: float) -> str:
+    minutes, rest = divmod(seconds, 60)
+    hours, minutes = divmod(int(minutes), 60)
+    if hours:
+        return f"{hours} h {minutes} min"
+    return f"{minutes} min {rest:.0f} s" if minutes else f"{rest:.1f} s"

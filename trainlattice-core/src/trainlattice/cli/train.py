@@ -1,0 +1,37 @@
+"""``trainlattice train``"""
+
+from __future__ import annotations
+
+import click
+
+from trainlattice.cli.options import training_options
+
+
+@click.command(epilog="Example: trainlattice train configs/digits_cnn.yaml --set optimizer.lr=3e-4")
+@click.argument("config", type=click.Path())
+@click.option("--resume", metavar="PATH", help="A run directory or a checkpoint to continue.")
+@click.option("--runs-dir", metavar="DIR", help="Where run directories go (experiment.runs_dir).")
+@training_options
+def train(
+    config: str,
+    resume: str | None,
+    runs_dir: str | None,
+    overrides: tuple[str, ...],
+    local_files: tuple[str, ...],
+    verbose: bool,
+) -> None:
+    """Train what the file CONFIG says, in a new run directory.
+
+    Every mistake in CONFIG is shown with its line before anything is created.
+    """
+    from trainlattice.cli.logs import set_up_logging
+    from trainlattice.cli.summary import command_line, print_summary
+    from trainlattice.runs.experiment import run_from_file
+
+    set_up_logging(verbose=verbose)
+    if runs_dir is not None:
+        overrides = (*overrides, f"experiment.runs_dir={runs_dir}")
+    result = run_from_file(
+        config, overrides=overrides, local_files=local_files, resume=resume, command=command_line()
+    )
+    print_summary(result)

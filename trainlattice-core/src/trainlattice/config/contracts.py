@@ -1,0 +1,128 @@
+"""Contracts between components, as far as their options state them. The rest is compared when built."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from math import prod
+
+from trainlattice.config.resolved import ResolvedComponent, Section
+from trainlattice.contracts.records import DatasetContract, LossContract, ModelContract
+from trainlattice.contracts.settings import TrainerSettings
+from trainlattice.diagnostics import nodes
+from trainlattice.diagnostics.diagnostic import Diagnostic
+from trainlattice.diagnostics.hints import did_you_mean
+from trainlattice.diagnostics.source import Mark
+
+Locate = Callable[[nodes.Path], Mark | None]
+
+
+def contract_problems(
+    sections: Mapping[str, Section], trainer: TrainerSettings | None, locate: Locate
+) -> list[Diagnostic]:
+    """Every pair of sections that is valid by itself and does not fit together."""
+    model, dataset, loss = (_single(sections, name) for name in ("model", "dataset", "loss"))
+    problems = []
+    model_contract = model.contract if model else None
+    dataset_contract = dataset.contract if dataset else None
+    loss_contract = loss.contract if loss else None
+    if model and dataset and isinstance(model_contract, ModelContract):
+        if isinstance(dataset_contract, DatasetContract):
+            problems += model_problems(model, model_contract, dataset.name, dataset_contract, locate)
+    if loss and isinstance(loss_contract, LossContract) and dataset:
+        if isinstance(dataset_contract, DatasetContract):
+            problems += task_problems(loss, loss_contract, dataset.name, dataset_contract, locate)
+    if trainer is not None:
+        task = loss_contract.task if isinstance(loss_contract, LossContract) else None
+        problems += _trainer_problems(trainer, task, locate)
+    return problems
+
+
+def _single(sections: Mapping[str, Section], name: str) -> ResolvedComponent | None:
+    found = sections.get(name)
+    return found if isinstance(found, ResolvedComponent) else None
+
+
+def model_problems(
+    model: ResolvedComponent, ours: ModelContract, dataset: str, theirs: DatasetContract, locate: Locate
+) -> list[Diagnostic]:
+    """Input shape and output width of a model against a dataset's."""
+    problems = []
+
+    def problem(option: str, message: str, note: str) -> None:
+        path = (*model.path, option)
+        problems.append(Diagnostic("contract", message, locate(path), nodes.dotted(path), notes=(note,)))
+
+    shape = theirs.input_shape
+    if shape is not None:
+        size = prod(shape)
+        expected = ours.input_shape
+        if expected is not None and tuple(expected) != tuple(shape):
+            problem(
+                "input_shape",
+                f"model {model.name!r} takes samples of shape {_shape(expected)}, "
+                f"dataset {dataset!r} yields {_shape(shape)}",
+                f"set {model.path[0]}.input_shape to {_shape(shape)}",
+            )
+        elif expected is None and ours.input_dim is not None and ours.input_dim != size:
+            product = f" = {'*'.join(map(str, shape))}" if len(shape) > 1 else ""
+            problem(
+                "input_dim",
+                f"model {model.name!r} takes {ours.input_dim} values per sample, "
+                f"dataset {dataset!r} yields {size}{product}",
+                f"set {model.path[0]}.input_dim to {size}",
+            )
+    if None not in (ours.num_outputs, theirs.num_outputs) and ours.num_outputs != theirs.num_outputs:
+        what = "classes" if theirs.task == "classification" else "outputs"
+        problem(
+            ours.num_outputs_option,
+            f"model {model.name!r} has {ours.num_outputs} outputs, "
+            f"dataset {dataset!r} declares {theirs.num_outputs} {what}",
+            f"set {model.path[0]}.{ours.num_outputs_option} to {theirs.num_outputs}",
+        )
+    return problems
+
+
+def task_problems(
+    loss: ResolvedComponent, ours: LossContract, dataset: str, theirs: DatasetContract, locate: Locate
+) -> list[Diagnostic]:
+    """The task of a loss against a dataset's."""
+    if None in (ours.task, theirs.task) or ours.task == theirs.task:
+        return []
+    advice = f"name a loss for {theirs.task}"
+    if locate(loss.path) is None:
+        advice = f"no loss is given, so the default applies: {advice}"
+    return [
+        Diagnostic(
+            "contract",
+            f"loss {loss.name!r} is for {ours.task}, dataset {dataset!r} is for {theirs.task}",
+            locate((*loss.path, "name")) or locate(("dataset", "name")),
+            nodes.dotted((*loss.path, "name")),
+            notes=(advice,),
+        )
+    ]
+
+
+def _trainer_problems(trainer: TrainerSettings, task: str | None, locate: Locate) -> list[Diagnostic]:
+    problems = []
+
+    def problem(option: str, message: str, suggestion: str | None = None) -> None:
+        path = ("trainer", option)
+        problems.append(
+            Diagnostic("contract", message, locate(path), nodes.dotted(path), suggestion=suggestion)
+        )
+
+    metrics = ("val_loss",) if task == "regression" else ("val_loss", "val_accuracy")
+    if trainer.monitor not in metrics:
+        reason = " with a regression loss" if task == "regression" else ""
+        problem(
+            "monitor",
+            f"{trainer.monitor!r} is no metric of this run{reason}; metrics: {', '.join(metrics)}",
+            did_you_mean(trainer.monitor, metrics),
+        )
+    if trainer.precision == "fp16" and trainer.device == "cpu":
+        problem("precision", "fp16 needs a CUDA device, and trainer.device is cpu", "did you mean 'bf16'?")
+    return problems
+
+
+def _shape(shape: tuple[int, ...]) -> str:
+    return "[" + ", ".join(map(str, shape)) + "]"

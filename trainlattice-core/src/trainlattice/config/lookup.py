@@ -1,0 +1,114 @@
+"""What a component name in a configuration means, or why it means nothing."""
+
+from __future__ import annotations
+
+from trainlattice.contracts.kind import Kind
+from trainlattice.diagnostics.diagnostic import Diagnostic
+from trainlattice.diagnostics.hints import closest
+from trainlattice.diagnostics.source import Mark
+from trainlattice.plugin.discovery import normalized
+from trainlattice.plugin.registration import Plugin
+from trainlattice.plugin.registry import Registered, Registry
+
+
+def find_component(
+    registry: Registry, kind: Kind, name: str, mark: Mark | None, path: str
+) -> Registered | Diagnostic:
+    """The one component of a kind that a name means; a diagnostic if there is none or more than one."""
+    found = registry.find(kind.name, name)
+    if len(found) == 1:
+        return found[0]
+    if found:
+        return _conflict(kind, name, found, mark, path)
+    provider, _, bare = name.rpartition(":")
+    broken = [plugin for plugin in registry.called(provider) if plugin.broken] if provider else []
+    if broken:
+        return Diagnostic(
+            "broken-plugin",
+            f"{kind.name} {name!r} comes from the plugin {broken[0].id!r} ({broken[0]}), which is broken",
+            mark,
+            path,
+            notes=(f"cause: {broken[0].broken}",),
+        )
+    if provider and not registry.called(provider):
+        return _no_plugin(registry, kind, name, provider, mark, path)
+    return _unknown(registry, kind, name, mark, path)
+
+
+def _conflict(kind: Kind, name: str, found: list[Registered], mark: Mark | None, path: str) -> Diagnostic:
+    rows = [f"{_full_name(r, found)}   {r.plugin}   {r.plugin.file or ''}".rstrip() for r in found]
+    names = " or ".join(f"'name: {_full_name(r, found)}'" for r in found)
+    return Diagnostic(
+        "conflict",
+        f"{kind.name} {name!r} is provided by {len(found)} plugins",
+        mark,
+        path,
+        notes=(*rows, f"fix: write {names}"),
+    )
+
+
+def _full_name(registered: Registered, among: list[Registered]) -> str:
+    """``plugin:name``, or with the distribution's name where the plugin ids are the same too."""
+    same_id = sum(other.plugin.id == registered.plugin.id for other in among) > 1
+    provider = registered.plugin.distribution_name if same_id else registered.plugin.id
+    return f"{provider or registered.plugin.id}:{registered.component.name}"
+
+
+def _no_plugin(
+    registry: Registry, kind: Kind, name: str, provider: str, mark: Mark | None, path: str
+) -> Diagnostic:
+    distribution = provider if "-" in provider else f"trainlattice-plugin-{provider.replace('_', '-')}"
+    ids = [plugin.id for plugin in registry.plugins]
+    match = closest(provider, ids)
+    advice = f"python -m pip install {distribution}"
+    return Diagnostic(
+        "unknown-plugin",
+        f"{kind.name} {name!r}: the plugin {provider!r} is not installed",
+        mark,
+        path,
+        suggestion=f"did you mean '{match}:{name.rpartition(':')[2]}'?" if match else None,
+        notes=(f"if it is the distribution {distribution}: {advice}",),
+    )
+
+
+def _unknown(registry: Registry, kind: Kind, name: str, mark: Mark | None, path: str) -> Diagnostic:
+    same_kind = registry.components(kind.name)
+    names = sorted({r.component.name for r in same_kind})
+    match = closest(name.rpartition(":")[2], names)
+    notes = [f"available: {_listing(same_kind)}" if names else f"no plugin provides a {kind.name}"]
+    others = sorted({r.kind.name for r in registry.components() if r.component.name == name})
+    if others:
+        article = "an" if others[0][0] in "aeiou" else "a"
+        notes.insert(0, f"{name!r} is {article} {' and a '.join(others)}, not a {kind.name}")
+    as_distribution = _named_distribution(registry, name)
+    if as_distribution is not None:
+        theirs = [r.component.name for r in same_kind if r.plugin is as_distribution]
+        notes.insert(0, f"{name!r} is a plugin; its {kind.name}s: {', '.join(theirs) or 'none'}")
+    for plugin in registry.broken():
+        notes.append(f"broken plugin {plugin.id!r} ({plugin}), which may provide it: {plugin.broken}")
+    notes.append(
+        f"if {name!r} comes from a plugin that is not installed: python -m pip install trainlattice-plugin-..."
+        " (or name a file of yours with --plugin)"
+    )
+    return Diagnostic(
+        "unknown-component",
+        f"no {kind.name} is named {name!r}",
+        mark,
+        path,
+        suggestion=f"did you mean {match!r}?" if match else None,
+        notes=tuple(notes),
+    )
+
+
+def _listing(registered: list[Registered]) -> str:
+    by_plugin: dict[str, list[str]] = {}
+    for r in registered:
+        by_plugin.setdefault(r.plugin.id, []).append(r.component.name)
+    return ", ".join(f"{' '.join(names)} ({plugin})" for plugin, names in by_plugin.items())
+
+
+def _named_distribution(registry: Registry, name: str) -> Plugin | None:
+    for plugin in registry.plugins:
+        if plugin.distribution_name and normalized(plugin.distribution_name) == normalized(name):
+            return plugin
+    return None

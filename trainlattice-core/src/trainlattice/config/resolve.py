@@ -1,0 +1,424 @@
+"""From a file to a ResolvedConfig: sections, component names, options, contracts; all mistakes at once.
+
+Nothing here imports torch; a local file that the configuration names may.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from trainlattice.config import document as documents
+from trainlattice.config.contracts import contract_problems
+from trainlattice.config.document import Document
+from trainlattice.config.lookup import find_component
+from trainlattice.config.requirements import requirement_problems
+from trainlattice.config.resolved import ResolvedComponent, ResolvedConfig, Section
+from trainlattice.config.validation import validate
+from trainlattice.contracts.kind import Kind
+from trainlattice.contracts.options import Options
+from trainlattice.contracts.records import ModeContract
+from trainlattice.contracts.settings import (
+    CORE_SECTIONS,
+    ExperimentSettings,
+    PluginsSettings,
+    TrainerSettings,
+)
+from trainlattice.diagnostics import nodes
+from trainlattice.diagnostics.diagnostic import Diagnostic
+from trainlattice.diagnostics.errors import ConfigError, PluginError
+from trainlattice.diagnostics.hints import did_you_mean
+from trainlattice.diagnostics.nodes import Entry, Mapping, Node, Plain, Scalar
+from trainlattice.diagnostics.source import Mark, Source
+from trainlattice.plugin.registry import Registered, Registry, settings_class
+
+Locate = Callable[[nodes.Path], Mark | None]
+
+
+@dataclass(frozen=True)
+class Resolution:
+    """A resolved configuration with what is needed to point at it.
+
+    :param locate: the place of a path, or of the nearest thing above it that the user wrote.
+    :param warnings: notices that do not stop a run.
+    """
+
+    config: ResolvedConfig
+    registry: Registry
+    locate: Locate
+    warnings: tuple[Diagnostic, ...] = ()
+
+
+def resolve_file(
+    path: Path | str,
+    overrides: Sequence[str] = (),
+    *,
+    local_files: Sequence[Path | str] = (),
+    registry: Registry | None = None,
+) -> Resolution:
+    """Reads and checks a configuration file. Raises ConfigError with every mistake found.
+
+    :param overrides: ``KEY=VALUE`` texts.
+    :param local_files: Python files with components, beside those that the file names.
+    """
+    registry = registry or Registry.installed()
+    document = documents.from_file(Path(path), overrides, _kept_keys(registry))
+    return _Resolver(registry, document, local_files).resolve()
+
+
+def resolve_mapping(
+    config: dict[str, Plain],
+    overrides: Sequence[str] = (),
+    *,
+    local_files: Sequence[Path | str] = (),
+    registry: Registry | None = None,
+) -> Resolution:
+    """As :func:`resolve_file` for plain data; mistakes are shown by their dotted path."""
+    registry = registry or Registry.installed()
+    document = documents.from_mapping(config, overrides)
+    return _Resolver(registry, document, local_files).resolve()
+
+
+def _kept_keys(registry: Registry) -> documents.KeptKeys:
+    def kept(section: str) -> frozenset[str]:
+        kind = registry.kind_of_section(section)
+        settings = settings_class(kind) if kind else None
+        return frozenset(settings.model_fields) if settings else frozenset()
+
+    return kept
+
+
+@dataclass
+class _Resolver:
+    registry: Registry
+    document: Document
+    local_files: Sequence[Path | str]
+    diagnostics: list[Diagnostic] = field(default_factory=list)
+    warnings: list[Diagnostic] = field(default_factory=list)
+
+    def resolve(self) -> Resolution:
+        root = self.document.root
+        self.diagnostics += self.document.diagnostics
+        plugins = self.core_section("plugins", PluginsSettings)
+        if plugins is not None:
+            plugins = self.local_components(plugins)
+            self.diagnostics += requirement_problems(plugins, self.locate)
+        mode_registered, mode = self.mode()
+        contract = mode.contract() if mode else None
+        sections: dict[str, Section] = {}
+        if mode_registered is not None and mode is not None:
+            sections["mode"] = ResolvedComponent(mode_registered, mode, None, ("mode",))
+        self.unknown_sections()
+        if isinstance(contract, ModeContract):
+            self.mode_sections(contract)
+        for kind in self.registry.kinds.values():
+            if kind.name == "mode":
+                continue
+            found = self.section(kind, contract if isinstance(contract, ModeContract) else None)
+            if found is not None:
+                sections[kind.section] = found
+        experiment = self.core_section("experiment", ExperimentSettings)
+        trainer = self.core_section("trainer", TrainerSettings)
+        # A contract is compared wherever both of its sides are valid, whatever else is wrong.
+        self.diagnostics += contract_problems(sections, trainer, self.locate)
+        if self.diagnostics:
+            raise ConfigError(self.diagnostics)
+        assert experiment is not None and trainer is not None and plugins is not None
+        config = ResolvedConfig(experiment, trainer, plugins, sections)
+        return Resolution(config, self.registry, self.locate, tuple(self.warnings))
+
+    # --- places ----------------------------------------------------------------------------------
+
+    def locate(self, path: nodes.Path) -> Mark | None:
+        node: Node = self.document.root
+        mark: Mark | None = None
+        for part in path:
+            if isinstance(node, Mapping) and str(part) in node.entries:
+                entry = node.entries[str(part)]
+                mark, node = entry.key_mark, entry.node
+                if isinstance(node, Scalar):
+                    mark = node.mark
+            elif isinstance(below := nodes.child(node, part), (Mapping, nodes.Sequence, Scalar)):
+                mark, node = below.mark, below
+            else:
+                break
+        return mark
+
+    def entry(self, section: str) -> Entry | None:
+        return self.document.root.entries.get(section)
+
+    # --- sections of core ------------------------------------------------------------------------
+
+    def core_section(self, section: str, schema: type[Options]) -> Options | None:
+        entry = self.entry(section)
+        if entry is None or (isinstance(entry.node, Scalar) and entry.node.value is None):
+            return schema()
+        if not isinstance(entry.node, Mapping):
+            self.expected_mapping(section, entry.node)
+            return None
+        options, diagnostics = validate(
+            schema, entry.node, (section,), owner=f"the section {section!r}", at=entry.key_mark
+        )
+        self.diagnostics += diagnostics
+        return options
+
+    def expected_mapping(self, section: str, node: Node, instead: str = "a mapping of options") -> None:
+        self.diagnostics.append(
+            Diagnostic(
+                "wrong-type", f"expected {instead}, got {nodes.describe(node)}", node.mark, path=section
+            )
+        )
+
+    def unknown_sections(self) -> None:
+        legal = [*CORE_SECTIONS, *(kind.section for kind in self.registry.kinds.values())]
+        for name, entry in self.document.root.entries.items():
+            if name in legal:
+                continue
+            self.diagnostics.append(
+                Diagnostic(
+                    "unknown-section",
+                    f"unknown section {name!r}",
+                    entry.key_mark,
+                    path=name,
+                    suggestion=did_you_mean(name, legal) or self.section_of_option(name),
+                    notes=(f"sections: {', '.join(sorted(legal))}",),
+                )
+            )
+
+    def section_of_option(self, name: str) -> str | None:
+        """For a key that was written one level too high."""
+        homes = [s for s, schema in CORE_SECTIONS.items() if name in schema.model_fields]
+        for kind in self.registry.kinds.values():
+            settings = settings_class(kind)
+            if settings is not None and name in settings.model_fields:
+                homes.append(kind.section)
+            entry = self.entry(kind.section)
+            registered = self.named(kind, entry.node if entry else None)
+            try:
+                if registered is not None and name in registered.options_class.model_fields:
+                    homes.append(kind.section)
+            except PluginError:
+                continue  # reported where the component is named
+        return f"it belongs below {' or '.join(dict.fromkeys(homes))}" if homes else None
+
+    def named(self, kind: Kind, node: Node | None) -> Registered | None:
+        """The one component that a section names or leaves to its default, without complaint."""
+        name = nodes.child(documents.expanded(node), "name") if node is not None else None
+        if isinstance(name, Scalar):
+            found = self.registry.find(kind.name, name.text)
+        else:
+            found = self.registry.defaults(kind.name)
+        return found[0] if len(found) == 1 else None
+
+    def local_components(self, plugins: PluginsSettings) -> PluginsSettings:
+        """Executes the local files; the resolved section names them by absolute path."""
+        written = [(str(self.document.directory / Path(name).expanduser()), ("plugins", "local", index))
+                   for index, name in enumerate(plugins.local)]
+        given = [(str(Path(name).expanduser().absolute()), None) for name in self.local_files]
+        paths: list[str] = []
+        for name, place in (*written, *given):
+            plugin = self.registry.add_file(Path(name))
+            if plugin.broken is not None:
+                mark = self.locate(place) if place else _command_line(f"--plugin {name}")
+                self.diagnostics.append(
+                    Diagnostic(
+                        "broken-plugin", f"{name}: {plugin.broken}", mark, nodes.dotted(place or ())
+                    )
+                )
+            if name not in paths:
+                paths.append(name)
+        return plugins.model_copy(update={"local": tuple(paths)})
+
+    # --- sections of components ------------------------------------------------------------------
+
+    def mode(self) -> tuple[Registered | None, Options | None]:
+        entry = self.entry("mode")
+        kind = self.registry.kinds["mode"]
+        found = self.one(kind, entry.node if entry else None, ("mode",), entry.key_mark if entry else None)
+        return (found.registered, found.options) if found else (None, None)
+
+    def mode_sections(self, contract: ModeContract) -> None:
+        """Sections that the mode needs, and sections that it does not read."""
+        mode_mark = self.locate(("mode",))
+        for section in contract.required:
+            if self.entry(section) is None:
+                self.diagnostics.append(
+                    Diagnostic(
+                        "missing-section",
+                        f"the section {section!r} is missing",
+                        mode_mark or Mark(self.document.root.mark.source, 1, 1),
+                        path=section,
+                    )
+                )
+        read = {*contract.required, *contract.optional, "mode"}
+        for kind in self.registry.kinds.values():
+            entry = self.entry(kind.section)
+            if entry is not None and kind.section not in read and not kind.every_mode:
+                self.diagnostics.append(
+                    Diagnostic(
+                        "unused-section",
+                        f"the mode of this run does not read the section {kind.section!r}",
+                        entry.key_mark,
+                        path=kind.section,
+                        notes=("remove it, or name a mode that reads it",),
+                    )
+                )
+
+    def section(self, kind: Kind, contract: ModeContract | None) -> Section | None:
+        entry = self.entry(kind.section)
+        if contract is not None and not kind.every_mode:
+            if kind.section not in (*contract.required, *contract.optional):
+                return None
+        roles = contract.roles.get(kind.section) if contract is not None else None
+        if roles is not None:
+            return self.roles(kind, entry, roles)
+        if kind.form == "list":
+            return self.many(kind, entry)
+        if entry is None and contract is not None and kind.section in contract.required:
+            return None  # reported as missing
+        return self.one(
+            kind, entry.node if entry else None, (kind.section,), entry.key_mark if entry else None
+        )
+
+    def many(self, kind: Kind, entry: Entry | None) -> Section | None:
+        if entry is None:
+            default = self.one(kind, None, (kind.section, 0), None)
+            return (default,) if default is not None else ()
+        if isinstance(entry.node, Scalar) and entry.node.value is None:
+            return ()
+        if not isinstance(entry.node, nodes.Sequence):
+            self.expected_mapping(kind.section, entry.node, f"a list of {kind.name}s")
+            return None
+        found = [
+            self.one(kind, item, (kind.section, index), item.mark)
+            for index, item in enumerate(entry.node.items)
+        ]
+        return tuple(component for component in found if component is not None)
+
+    def roles(self, kind: Kind, entry: Entry | None, roles: tuple[str, ...]) -> Section | None:
+        if entry is None:
+            return None
+        if not isinstance(entry.node, Mapping) or not set(entry.node.entries) <= set(roles):
+            self.expected_mapping(kind.section, entry.node, f"a mapping with the keys {', '.join(roles)}")
+            return None
+        found: dict[str, ResolvedComponent] = {}
+        for role in roles:
+            below = entry.node.entries.get(role)
+            path = (kind.section, role)
+            component = self.one(
+                kind, below.node if below else None, path, below.key_mark if below else entry.key_mark
+            )
+            if component is not None:
+                found[role] = component
+        return found
+
+    def one(
+        self, kind: Kind, node: Node | None, path: nodes.Path, key_mark: Mark | None
+    ) -> ResolvedComponent | None:
+        """One component: its name, then the keys of core beside it, then its own options."""
+        if node is None or (isinstance(node, Scalar) and node.value is None):
+            registered = self.default(kind, key_mark, path)
+            if registered is None:
+                return None
+            node = Mapping({}, key_mark or self.document.root.mark)
+        else:
+            node = documents.expanded(node)
+            if not isinstance(node, Mapping):
+                self.expected_mapping(nodes.dotted(path), node, f"the name of a {kind.name} or a mapping")
+                return None
+            named = self.registered(kind, node, path, key_mark or node.mark)
+            if named is None:
+                return None
+            registered = named
+        return self.options(registered, node, path, key_mark or node.mark)
+
+    def default(self, kind: Kind, mark: Mark | None, path: nodes.Path) -> Registered | None:
+        """What stands where the YAML is silent; None if nothing claims to."""
+        claims = self.registry.defaults(kind.name)
+        if len(claims) > 1:
+            self.diagnostics.append(
+                Diagnostic(
+                    "conflict",
+                    f"several plugins claim to be the default {kind.name}",
+                    mark,
+                    path=nodes.dotted(path),
+                    notes=(
+                        *(f"{c.qualified}   {c.plugin}" for c in claims),
+                        f"fix: name one, such as {kind.section}: {{name: '{claims[0].qualified}'}}",
+                    ),
+                )
+            )
+        return claims[0] if len(claims) == 1 else None
+
+    def registered(self, kind: Kind, node: Mapping, path: nodes.Path, mark: Mark) -> Registered | None:
+        name = nodes.child(node, "name")
+        if name is None:
+            registered = self.default(kind, mark, path)
+            if registered is None and not self.registry.defaults(kind.name):
+                self.diagnostics.append(
+                    Diagnostic(
+                        "missing-option",
+                        f"the section {nodes.dotted(path)!r} needs a name: which {kind.name}?",
+                        mark,
+                        path=nodes.dotted((*path, "name")),
+                        notes=(f"see: trainlattice plugins list --kind {kind.name}",),
+                    )
+                )
+            return registered
+        if not isinstance(name, Scalar) or not isinstance(name.value, str) or not name.value:
+            self.diagnostics.append(
+                Diagnostic(
+                    "wrong-type",
+                    f"expected the name of a {kind.name}, got {nodes.describe(name)}",
+                    name.mark,
+                    path=nodes.dotted((*path, "name")),
+                )
+            )
+            return None
+        found = find_component(self.registry, kind, name.value, name.mark, nodes.dotted((*path, "name")))
+        if isinstance(found, Diagnostic):
+            self.diagnostics.append(found)
+            return None
+        if found.component.deprecated:
+            self.warnings.append(
+                Diagnostic(
+                    "deprecated",
+                    f"{kind.name} {found.qualified!r} is deprecated: {found.component.deprecated}",
+                    name.mark,
+                    path=nodes.dotted((*path, "name")),
+                    level="warning",
+                )
+            )
+        return found
+
+    def options(
+        self, registered: Registered, node: Mapping, path: nodes.Path, mark: Mark
+    ) -> ResolvedComponent | None:
+        owner = f"{registered.kind.name} {registered.qualified!r}"
+        help_line = f"(trainlattice plugins info {registered.qualified})"
+        name = node.entries.get("name")
+        at = name.node.mark if name else mark
+        try:
+            schema = registered.options_class
+        except PluginError as error:
+            self.diagnostics.append(Diagnostic("broken-plugin", str(error), at, nodes.dotted(path)))
+            return None
+        settings_schema = settings_class(registered.kind)
+        beside = frozenset(settings_schema.model_fields) if settings_schema else frozenset()
+        entries = {key: entry for key, entry in node.entries.items() if key != "name"}
+        own = Mapping({k: e for k, e in entries.items() if k not in beside}, node.mark)
+        options, diagnostics = validate(schema, own, path, owner=owner, at=at, help_line=help_line)
+        settings: Options | None = None
+        if settings_schema is not None:
+            core = Mapping({k: e for k, e in entries.items() if k in beside}, node.mark)
+            settings, more = validate(settings_schema, core, path, owner=owner, at=at)
+            diagnostics += more
+        self.diagnostics += diagnostics
+        if diagnostics or options is None:
+            return None
+        return ResolvedComponent(registered, options, settings, path)
+
+
+def _command_line(text: str) -> Mark:
+    return Mark(Source("command line", (text,)), 1, 1, len(text), order=20_000)

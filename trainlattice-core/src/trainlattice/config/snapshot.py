@@ -1,0 +1,15 @@
+"""The resolved configuration as a file, ``config.yaml`` of a run directory."""
+
+from __future__ import annotations
+
+from trainlattice.config.resolved import ResolvedConfig
+from trainlattice.diagnostics.nodes import Plain
+from trainlattice.diagnostics.yaml_writer import write_string
+
+HEADER = "# The resolved configuration of this run: every default written out, names qualified.\n"
+
+
+def snapshot_text(config: ResolvedConfig | dict[str, Plain]) -> str:
+    """YAML that resolves to the same configuration, value by value and type by type."""
+    plain = config if isinstance(config, dict) else config.as_plain()
+    return HEADER + write_string(plain)

@@ -1,0 +1,5 @@
+"""Where batches come from: splits, order, seeding, loading, the data container."""
+
+from trainlattice.data.splits import Splits, TensorData
+
+__all__ = ["Splits", "TensorData"]

@@ -1,0 +1,63 @@
+"""The data container: one plain dict that carries a batch through model, loss, metrics and callbacks.
+
+Keys: ``input`` or ``input/<key>`` (what the batch holds), ``target`` or ``target/<key>``, ``epoch``, then what
+is computed: ``pred``, ``pred/<key>``, ``loss``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+Container = dict[str, Any]
+
+
+class BatchError(TypeError):
+    """A batch of a form that no container can be made from."""
+
+
+def container_of(batch: Any, device: torch.device) -> Container:
+    """A batch ``(input, target)`` or a dict of fields, on the device.
+
+    :raises BatchError: for anything else.
+    """
+    if isinstance(batch, Mapping):
+        return {_key(str(key)): _to(value, device) for key, value in batch.items()}
+    if isinstance(batch, Sequence) and len(batch) == 2:
+        return {"input": _to(batch[0], device), "target": _to(batch[1], device)}
+    form = f"a {type(batch).__name__}" + (f" of {len(batch)}" if isinstance(batch, Sequence) else "")
+    raise BatchError(f"a batch is a pair (input, target) or a dict, and this dataset yields {form}")
+
+
+def batch_size(container: Container) -> int:
+    """Number of samples: the length of the first tensor with a dimension.
+
+    :raises BatchError: if there is none.
+    """
+    for value in container.values():
+        if isinstance(value, Tensor) and value.dim() > 0:
+            return len(value)
+    raise BatchError(f"no tensor with a batch dimension among the keys {', '.join(container) or '(none)'}")
+
+
+def get(container: Container, key: str, asked_by: str) -> Any:
+    """The value of a key. Raises KeyError with the key, who asked for it and the keys that exist."""
+    try:
+        return container[key]
+    except KeyError:
+        raise KeyError(
+            f"{asked_by} needs the key {key!r}; the batch has {', '.join(map(repr, container))}"
+        ) from None
+
+
+def _key(name: str) -> str:
+    if name in ("input", "target") or name.startswith(("input/", "target/")):
+        return name
+    return f"input/{name}"
+
+
+def _to(value: Any, device: torch.device) -> Any:
+    return value.to(device, non_blocking=True) if hasattr(value, "to") else value

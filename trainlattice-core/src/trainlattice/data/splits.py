@@ -1,0 +1,65 @@
+"""What a dataset component returns: the training, validation and test data, and what they promise."""
+
+from __future__ import annotations
+
+from collections.abc import Sized
+from dataclasses import dataclass, field
+from typing import Any, Protocol, runtime_checkable
+
+import torch
+from torch import Tensor
+
+from trainlattice.contracts.records import DatasetContract
+
+
+@runtime_checkable
+class MapDataset(Sized, Protocol):
+    """Data with a length and a sample at each index; any ``torch.utils.data.Dataset`` with both is one.
+
+    A sample is ``(input, target)`` or a dict. A dataset may also have ``fetch_batch(indices)``, which takes
+    an int64 tensor ``[B]`` and returns a whole batch: it is then used instead of fetching and collating
+    samples one by one.
+    """
+
+    def __getitem__(self, index: int, /) -> Any: ...
+
+
+@dataclass(frozen=True)
+class Splits:
+    """The data of a run.
+
+    :param train: what is trained on.
+    :param val: what is validated on, or None for a run without validation.
+    :param test: what ``evaluate --split test`` uses.
+    :param contract: what is known about the samples now that the data is open.
+    """
+
+    train: MapDataset
+    val: MapDataset | None = None
+    test: MapDataset | None = None
+    contract: DatasetContract = field(default_factory=DatasetContract)
+
+
+class TensorData:
+    """Inputs and targets in memory; a batch is one ``index_select`` of each.
+
+    :param inputs: ``[N, ...]``.
+    :param targets: ``[N]`` or ``[N, ...]``.
+    :raises ValueError: if the lengths differ.
+    """
+
+    def __init__(self, inputs: Tensor, targets: Tensor) -> None:
+        if len(inputs) != len(targets):
+            raise ValueError(f"{len(inputs)} inputs and {len(targets)} targets: the lengths must be equal")
+        self.inputs = inputs
+        self.targets = targets
+
+    def __len__(self) -> int:
+        return len(self.inputs)
+
+    def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
+        return self.inputs[index], self.targets[index]
+
+    def fetch_batch(self, indices: Tensor) -> tuple[Tensor, Tensor]:
+        """``([B, ...], [B, ...])`` for int64 indices ``[B]``."""
+        return torch.index_select(self.inputs, 0, indices), torch.index_select(self.targets, 0, indices)

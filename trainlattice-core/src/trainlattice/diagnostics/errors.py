@@ -1,0 +1,54 @@
+"""Errors that carry an exit code. Everything that a user can cause derives from TrainLatticeError."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from trainlattice.diagnostics.diagnostic import Diagnostic, in_file_order, render_all
+
+
+class TrainLatticeError(Exception):
+    """An error with a message for the user (what, where, why, next step) and an exit code."""
+
+    exit_code = 1
+
+    def render(self, *, color: bool = False) -> str:
+        """The text for a terminal."""
+        return f"error: {self}"
+
+
+class ConfigError(TrainLatticeError):
+    """A configuration that cannot run. Holds every mistake found, in the order of the file."""
+
+    exit_code = 2
+
+    def __init__(self, diagnostics: Iterable[Diagnostic]) -> None:
+        self.diagnostics = tuple(in_file_order(diagnostics))
+        super().__init__(render_all(self.diagnostics, color=False))
+
+    def render(self, *, color: bool = False) -> str:
+        return render_all(self.diagnostics, color=color)
+
+
+class UsageError(TrainLatticeError):
+    """A command or call that cannot be carried out as given."""
+
+    exit_code = 2
+
+
+class PluginError(TrainLatticeError):
+    """A plugin that is needed and cannot be used."""
+
+    exit_code = 3
+
+
+class CheckpointError(TrainLatticeError):
+    """A checkpoint that is absent, damaged, foreign or not fit to be resumed from."""
+
+    exit_code = 2
+
+
+class NonFiniteLossError(TrainLatticeError):
+    """The training loss became NaN or infinite."""
+
+    exit_code = 12

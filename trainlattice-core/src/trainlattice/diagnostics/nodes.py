@@ -1,0 +1,96 @@
+"""The tree that a YAML text becomes: typed values that know where they stand."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from trainlattice.diagnostics.source import Mark
+
+Plain: TypeAlias = "None | bool | int | float | str | list[Plain] | dict[str, Plain]"
+Path: TypeAlias = "tuple[str | int, ...]"
+
+
+@dataclass(frozen=True)
+class Scalar:
+    """A single value.
+
+    :param value: what the text means.
+    :param text: the text as written, without quotes.
+    """
+
+    value: None | bool | int | float | str
+    text: str
+    mark: Mark
+
+
+@dataclass(frozen=True)
+class Sequence:
+    items: tuple[Node, ...]
+    mark: Mark
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One key of a mapping with its value."""
+
+    key_mark: Mark
+    node: Node
+
+
+@dataclass(frozen=True)
+class Mapping:
+    entries: dict[str, Entry]
+    mark: Mark
+
+
+Node = Scalar | Sequence | Mapping
+
+
+def to_plain(node: Node) -> Plain:
+    """Fresh dicts, lists and values. The size is bounded by the loader, aliases included."""
+    if isinstance(node, Mapping):
+        return {key: to_plain(entry.node) for key, entry in node.entries.items()}
+    if isinstance(node, Sequence):
+        return [to_plain(item) for item in node.items]
+    return node.value
+
+
+def from_plain(value: Plain, mark: Mark) -> Node:
+    """A tree for data that came from Python; every node stands at the one mark."""
+    if isinstance(value, dict):
+        return Mapping({str(k): Entry(mark, from_plain(v, mark)) for k, v in value.items()}, mark)
+    if isinstance(value, (list, tuple)):
+        return Sequence(tuple(from_plain(item, mark) for item in value), mark)
+    return Scalar(value, str(value), mark)
+
+
+def child(node: Node, part: str | int) -> Node | None:
+    """The value at one key or index, or None if there is none."""
+    if isinstance(node, Mapping):
+        entry = node.entries.get(str(part))
+        return entry.node if entry else None
+    if isinstance(node, Sequence) and isinstance(part, int) and 0 <= part < len(node.items):
+        return node.items[part]
+    return None
+
+
+def dotted(path: Path) -> str:
+    """``("callbacks", 0, "lr")`` as ``callbacks.0.lr``."""
+    return ".".join(str(part) for part in path)
+
+
+def describe(node: Node) -> str:
+    """How a message names a value: its YAML type and, if short, the value."""
+    if isinstance(node, Mapping):
+        return "a mapping"
+    if isinstance(node, Sequence):
+        return "a list"
+    value, text = node.value, node.text if len(node.text) <= 40 else node.text[:37] + "..."
+    if value is None:
+        return "nothing (null)"
+    if isinstance(value, bool):
+        return f"the boolean {text}"
+    if isinstance(value, str):
+        return f"the string {text!r}"
+    return f"the number {text}"

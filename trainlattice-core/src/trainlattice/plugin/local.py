@@ -1,0 +1,120 @@
+"""Components without packaging: decorators for Python code, and files named by ``--plugin`` or in YAML."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+from collections.abc import Callable
+from contextvars import ContextVar
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from trainlattice.contracts.kind import Component
+from trainlattice.plugin.registration import Plugin, guarded, import_file
+
+T = TypeVar("T")
+LOCAL = "local"
+"""The plugin id of everything that comes without a distribution: ``local:logistic``."""
+
+
+@dataclass(frozen=True)
+class LocalDeclaration:
+    """A component that a decorator declared, with the objects themselves."""
+
+    component: Component
+    target: Any
+    options: Any
+    file: str | None
+
+
+_imported: dict[tuple[str, str, str], LocalDeclaration] = {}  # kind, name, module -> latest declaration
+_collecting: ContextVar[list[LocalDeclaration] | None] = ContextVar("collecting", default=None)
+
+
+def register(
+    kind: str, name: str, *, options: type[Any] | None = None, summary: str = ""
+) -> Callable[[T], T]:
+    """Declares the decorated class or function as a component.
+
+    Importing the module is what registers it; importing it again replaces the declaration.
+
+    :param kind: such as ``model``.
+    :param name: what the YAML says.
+    :param options: an Options subclass, or None for a component without options.
+    """
+
+    def declare(target: T) -> T:
+        module, attribute = getattr(target, "__module__", "?"), getattr(target, "__name__", "?")
+        text = summary or next(iter((inspect.getdoc(target) or "").splitlines()), "")
+        component = Component(kind, name, f"{module}:{attribute}", summary=text)
+        try:
+            file = inspect.getsourcefile(target)  # type: ignore[arg-type]
+        except TypeError:
+            file = None
+        declaration = LocalDeclaration(component, target, options, file)
+        collector = _collecting.get()
+        if collector is not None:
+            collector.append(declaration)
+        else:
+            _imported[kind, name, module] = declaration
+        return target
+
+    return declare
+
+
+def _of_kind(kind: str) -> Callable[..., Callable[[T], T]]:
+    def register_kind(
+        name: str, *, options: type[Any] | None = None, summary: str = ""
+    ) -> Callable[[T], T]:
+        return register(kind, name, options=options, summary=summary)
+
+    register_kind.__name__ = f"register_{kind}"
+    register_kind.__doc__ = f"``register({kind!r}, ...)``: see :func:`register`."
+    return register_kind
+
+
+register_model = _of_kind("model")
+register_dataset = _of_kind("dataset")
+register_loss = _of_kind("loss")
+register_optimizer = _of_kind("optimizer")
+register_scheduler = _of_kind("scheduler")
+register_callback = _of_kind("callback")
+
+
+def imported_plugins() -> list[tuple[Plugin, list[LocalDeclaration]]]:
+    """What decorators declared in modules that Python imported, one plugin for each file."""
+    by_file: dict[str | None, list[LocalDeclaration]] = {}
+    for declaration in _imported.values():
+        by_file.setdefault(declaration.file, []).append(declaration)
+    return [(Plugin(LOCAL, None, None, file=file), found) for file, found in by_file.items()]
+
+
+_files: dict[Path, tuple[str, Plugin, list[LocalDeclaration]]] = {}
+
+
+def load_file(path: Path) -> tuple[Plugin, list[LocalDeclaration]]:
+    """Executes a local file and collects what its decorators declare.
+
+    A file that was executed before in this process and has not changed is not executed again. A file
+    that raises gives a broken plugin.
+    """
+    path = path.resolve()
+    plugin = Plugin(LOCAL, None, None, file=str(path))
+    declared: list[LocalDeclaration] = []
+    try:
+        digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    except OSError as error:
+        plugin.broken = f"{path} cannot be read: {error.strerror}"
+        return plugin, declared
+    known = _files.get(path)
+    if known is not None and known[0] == digest:
+        return known[1], known[2]
+    token = _collecting.set(declared)
+    try:
+        guarded(plugin, lambda: import_file(path, f"trainlattice_local_{path.stem}_{digest[:8]}"))
+    finally:
+        _collecting.reset(token)
+    if plugin.broken is None:
+        _files[path] = (digest, plugin, declared)
+    return plugin, declared

@@ -1,0 +1,36 @@
+"""Sums of metrics over many batches, kept on the device until somebody asks."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+class WeightedMeans:
+    """Weighted means of named values, in float64 whatever the precision of the run.
+
+    ``mean = sum(weight_i * value_i) / sum(weight_i)``; a value that was never added has no mean.
+    """
+
+    def __init__(self) -> None:
+        self._sums: dict[str, Tensor] = {}
+        self._weights: dict[str, float] = {}
+
+    def add(self, values: dict[str, Tensor], weight: int | float) -> None:
+        """Adds scalar tensors; no copy to the host."""
+        for name, value in values.items():
+            term = value.detach().to(torch.float64) * weight
+            held = self._sums.get(name)
+            self._sums[name] = term if held is None else held + term
+            self._weights[name] = self._weights.get(name, 0.0) + weight
+
+    def compute(self) -> dict[str, float]:
+        """The means, copied to the host in one transfer."""
+        if not self._sums:
+            return {}
+        sums: list[float] = torch.stack(list(self._sums.values())).tolist()
+        return {
+            name: total / self._weights[name]
+            for name, total in zip(self._sums, sums, strict=True)
+            if self._weights[name] > 0
+        }

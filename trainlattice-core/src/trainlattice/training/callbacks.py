@@ -1,0 +1,106 @@
+"""Callbacks observe a run. Only the methods that a class overrides are ever called."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from trainlattice.data.container import Container
+
+if TYPE_CHECKING:
+    from trainlattice.training.trainer import Trainer
+
+PhaseName = Literal["train", "val", "test"]
+
+
+class Callback:
+    """Base class of callbacks: override what you need.
+
+    The order is that of the configuration. An exception ends the run. ``state_dict`` must hold tensors and
+    plain containers only; it is saved in every checkpoint and loaded on resume.
+    """
+
+    def on_run_start(self, trainer: Trainer) -> None:
+        """Everything is built, a checkpoint to resume from is loaded, no step has been taken."""
+
+    def on_phase_start(self, trainer: Trainer, phase: PhaseName) -> None:
+        """The training part of an epoch, or a validation, begins."""
+
+    def on_epoch_start(self, trainer: Trainer) -> None:
+        """``trainer.state.epoch`` epochs are complete and the next begins."""
+
+    def on_batch_end(self, trainer: Trainer, phase: PhaseName, container: Container) -> None:
+        """A batch went through: ``container`` holds input, target, pred and loss, on the device."""
+
+    def on_step_end(self, trainer: Trainer) -> None:
+        """A window is complete; ``trainer.state.global_step`` steps have been taken."""
+
+    def on_phase_end(self, trainer: Trainer, phase: PhaseName) -> None:
+        """The training part of an epoch, or a validation, is over."""
+
+    def log_metrics(self, trainer: Trainer, record: Mapping[str, Any]) -> None:
+        """A record was written to metrics.jsonl."""
+
+    def on_checkpoint(self, trainer: Trainer, path: Path) -> None:
+        """A checkpoint is on disk."""
+
+    def on_epoch_end(self, trainer: Trainer, metrics: Mapping[str, float]) -> None:
+        """An epoch is over, its validation included, and its checkpoint is not yet written.
+        ``trainer.request_stop(reason)`` ends the run after that checkpoint."""
+
+    def finalize(self, trainer: Trainer, error: BaseException | None) -> None:
+        """The run ended, with the exception that ended it or None. Called on every callback, last."""
+
+    def state_dict(self) -> dict[str, Any]:
+        return {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        return None
+
+
+class CallbackList:
+    """The callbacks of a run, with the overridden methods bound once.
+
+    :param named: callbacks with the names under which their state is saved.
+    """
+
+    def __init__(self, named: Iterable[tuple[str, Callback]]) -> None:
+        self.named = list(named)
+        self.on_run_start = self._bound("on_run_start")
+        self.on_phase_start = self._bound("on_phase_start")
+        self.on_epoch_start = self._bound("on_epoch_start")
+        self.on_batch_end = self._bound("on_batch_end")
+        self.on_step_end = self._bound("on_step_end")
+        self.on_phase_end = self._bound("on_phase_end")
+        self.log_metrics = self._bound("log_metrics")
+        self.on_checkpoint = self._bound("on_checkpoint")
+        self.on_epoch_end = self._bound("on_epoch_end")
+
+    def _bound(self, method: str) -> list[Callable[..., None]]:
+        """Empty where no callback overrides the method: the caller's loop then costs nothing."""
+        return [
+            getattr(callback, method)
+            for _, callback in self.named
+            if getattr(type(callback), method, None) is not getattr(Callback, method)
+        ]
+
+    def finalize(self, trainer: Trainer, error: BaseException | None) -> None:
+        """Tells every callback, also after one of them raised; the first exception is raised at the end."""
+        first: Exception | None = None
+        for _, callback in self.named:
+            try:
+                callback.finalize(trainer, error)
+            except Exception as raised:  # each callback must be told, so that it can close what it opened
+                first = first or raised
+        if first is not None and error is None:
+            raise first
+
+    def state_dict(self) -> dict[str, Any]:
+        return {name: callback.state_dict() for name, callback in self.named}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Callbacks may come and go between runs: each takes the state saved under its name, if any."""
+        for name, callback in self.named:
+            if name in state:
+                callback.load_state_dict(state[name])

@@ -1,0 +1,72 @@
+"""Takes the state of a Trainer into a checkpoint and puts it back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from trainlattice.checkpoint.capture import Stateful, capture, restore
+from trainlattice.checkpoint.format import Checkpoint
+from trainlattice.checkpoint.rng import capture_rng, restore_rng
+from trainlattice.checkpoint.store import CheckpointStore
+from trainlattice.data.order import ORDER_VERSION
+from trainlattice.diagnostics.errors import CheckpointError
+
+if TYPE_CHECKING:
+    from trainlattice.training.trainer import Trainer
+
+
+@dataclass(frozen=True)
+class Checkpointer:
+    """Saves into the store of a run, with what identifies the run.
+
+    :param config: the resolved configuration as plain data.
+    :param components: provenance of every component.
+    :param budget: total optimizer steps that the schedule was made for.
+    """
+
+    store: CheckpointStore
+    config: dict[str, Any]
+    components: list[dict[str, Any]]
+    budget: int | None
+
+    def save(self, trainer: Trainer, names: Sequence[str], *, kind: str = "resume") -> list[Path]:
+        """Writes the state as it is now under each of the names."""
+        checkpoint = Checkpoint(
+            states=capture(_stateful(trainer)),
+            trainer=trainer.state.state_dict(),
+            rng=capture_rng(),
+            config=self.config,
+            order=ORDER_VERSION,
+            budget=self.budget,
+            components=self.components,
+            kind=kind,
+        )
+        return self.store.save(checkpoint, names)
+
+
+def restore_trainer(trainer: Trainer, checkpoint: Checkpoint, name: str) -> None:
+    """Puts a checkpoint's state into a Trainer that was built from a compatible configuration.
+
+    :raises CheckpointError: if the state does not fit.
+    """
+    if checkpoint.order != ORDER_VERSION:
+        raise CheckpointError(
+            f"{name} was written with version {checkpoint.order} of the sample order, and this version of "
+            f"trainlattice-core has {ORDER_VERSION}: the same samples cannot be drawn again"
+        )
+    try:
+        restore(_stateful(trainer), checkpoint.states)
+    except (KeyError, ValueError, RuntimeError) as error:
+        text = error.args[0] if isinstance(error, KeyError) and error.args else error
+        raise CheckpointError(f"{name} does not fit this run: {text}") from error
+    trainer.state.load_state_dict(checkpoint.trainer)
+    restore_rng(checkpoint.rng)
+
+
+def _stateful(trainer: Trainer) -> dict[str, Stateful]:
+    models = {f"model/{role}": model for role, model in trainer.parts.models.items()}
+    updates = {f"update/{role}": update for role, update in trainer.parts.updates.items()}
+    return {**models, **updates, "mode": trainer.mode, "callbacks": trainer.callbacks}

@@ -1,0 +1,80 @@
+"""A mode: how the micro-batches of a window become updates. A component of kind ``mode`` builds one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import Tensor, nn
+
+from trainlattice.contracts.records import DatasetContract
+from trainlattice.data.container import Container
+from trainlattice.training.update import Update
+
+Window = Sequence[Container]
+"""The containers of one step of the run; one for each micro-batch."""
+
+
+@dataclass(frozen=True)
+class Phase:
+    """One update within a window: which optimizer, and the loss of each micro-batch.
+
+    :param update: role of the optimizer.
+    :param loss: runs the forward pass of one micro-batch, leaves what it computed in the container and
+        returns the loss to go backward from.
+    :param averaged: whether the loss is a mean over samples, so that micro-batches are weighted by their
+        share of the window; a sum is not.
+    """
+
+    update: str
+    loss: Callable[[Container], Tensor]
+    averaged: bool = True
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What the configuration of a run was built into; a mode takes what it needs.
+
+    :param models: by role; a run with one model has the role ``model``.
+    :param updates: by role; a run with one optimizer has the role ``optimizer``.
+    :param loss: the loss component, or None for a mode without the section.
+    :param data: what is known about the samples.
+    """
+
+    models: Mapping[str, nn.Module]
+    updates: Mapping[str, Update]
+    loss: Callable[[Any, Any], Tensor] | None
+    data: DatasetContract = field(default_factory=DatasetContract)
+
+
+class Mode:
+    """Base class of modes. The Trainer owns everything around the window; a mode owns what is in it."""
+
+    def phases(self, window: Window) -> Iterator[Phase]:
+        """The updates of one window, in order. Each is carried out before the next is asked for, so a later
+        phase sees the weights that an earlier one changed."""
+        raise NotImplementedError
+
+    def evaluate(self, container: Container) -> None:
+        """The forward pass of one validation batch, without gradients; leaves its results in the container."""
+        raise NotImplementedError
+
+    def check(self, container: Container) -> None:
+        """Runs one small batch before the run begins, to see that the parts fit together. The tensors may be
+        on the meta device, where they have shapes and no values. An exception says what does not fit."""
+        self.evaluate(container)
+
+    def measure(self, container: Container) -> dict[str, Tensor]:
+        """Metrics of one batch that went through ``phases`` or ``evaluate``: scalar means over its samples."""
+        raise NotImplementedError
+
+    def weight(self, container: Container) -> int:
+        """How much this batch counts in means over a window, an epoch or a validation."""
+        raise NotImplementedError
+
+    def state_dict(self) -> dict[str, Any]:
+        return {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        return None

@@ -1,0 +1,35 @@
+"""How far a run has come: everything about its progress that a checkpoint holds."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+
+@dataclass
+class TrainerState:
+    """Progress of a run.
+
+    :param epoch: completed epochs.
+    :param global_step: optimizer steps taken; in every mode one per window.
+    :param best_metric: best finite value of the monitored metric so far.
+    :param best_epoch: the epoch that gave it.
+    :param stale_validations: consecutive validations without improvement.
+    :param stop_reason: why the run ended before its last epoch.
+    :param skipped_steps: windows that the gradient scaler skipped.
+    """
+
+    epoch: int = 0
+    global_step: int = 0
+    best_metric: float | None = None
+    best_epoch: int | None = None
+    stale_validations: int = 0
+    stop_reason: str | None = None
+    skipped_steps: int = 0
+
+    def state_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        for name in asdict(self):
+            setattr(self, name, state[name])

@@ -1,0 +1,44 @@
+"""Which validation was the best, and when to stop for lack of a better one."""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+from trainlattice.contracts.settings import EarlyStoppingSettings
+from trainlattice.training.state import TrainerState
+
+Direction = Literal["min", "max"]
+
+
+def direction_of(metric: str) -> Direction:
+    """Accuracies are better when larger, everything else when smaller."""
+    return "max" if metric.endswith("accuracy") else "min"
+
+
+def judge(
+    value: float, state: TrainerState, direction: Direction, stopping: EarlyStoppingSettings | None
+) -> bool:
+    """Takes a new validation value into the state; whether it is the best so far.
+
+    The first finite value is the best. NaN and infinities never improve. A value that is better by no more
+    than ``min_delta`` becomes the best but counts as no improvement for early stopping.
+    """
+    previous = state.best_metric
+    gain = -math.inf
+    if math.isfinite(value):
+        if previous is None:
+            gain = math.inf
+        else:
+            gain = previous - value if direction == "min" else value - previous
+    improved = gain > 0
+    if improved:
+        state.best_metric, state.best_epoch = value, state.epoch
+    if stopping is not None:
+        state.stale_validations = 0 if gain > stopping.min_delta else state.stale_validations + 1
+    return improved
+
+
+def exhausted(state: TrainerState, stopping: EarlyStoppingSettings | None) -> bool:
+    """Whether more than ``patience`` consecutive validations failed to improve."""
+    return stopping is not None and state.stale_validations > stopping.patience

@@ -1,0 +1,48 @@
+"""Evaluates a mode over a whole source, leaving no trace in modules or training randomness."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+
+import torch
+from torch import nn
+
+from trainlattice.data.container import Container, container_of
+from trainlattice.data.loader import MapSource
+from trainlattice.training.accumulators import WeightedMeans
+from trainlattice.training.mode import Mode
+
+
+@contextmanager
+def evaluating(models: list[nn.Module]) -> Iterator[None]:
+    """Every submodule in eval mode; afterwards, also after an exception, each as it was before."""
+    modes = [(module, module.training) for model in models for module in model.modules()]
+    for model in models:
+        model.eval()
+    try:
+        yield
+    finally:
+        for module, training in modes:
+            module.training = training
+
+
+def evaluate(
+    mode: Mode,
+    models: list[nn.Module],
+    source: MapSource,
+    device: torch.device,
+    autocast: AbstractContextManager[Any],
+    on_batch: Callable[[Container], None],
+) -> dict[str, float]:
+    """Weighted means of the mode's metrics over all batches of a source."""
+    means = WeightedMeans()
+    with evaluating(models), torch.no_grad():
+        for batch in source.batches(0):
+            container = container_of(batch, device)
+            with autocast:
+                mode.evaluate(container)
+            means.add(mode.measure(container), mode.weight(container))
+            on_batch(container)
+    return means.compute()

@@ -1,0 +1,3 @@
+"""The version of trainlattice-core."""
+
+__version__ = "0.1.0"
