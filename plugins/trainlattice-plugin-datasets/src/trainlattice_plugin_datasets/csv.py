@@ -44,7 +44,9 @@ def open_csv(options: CsvOptions) -> Splits:
     features = features.to(torch.float32)
     contract = DatasetContract((len(columns),), options.task, num_outputs)
     return Splits(
-        TensorData(features[train], targets[train]), TensorData(features[val], targets[val]), contract=contract
+        TensorData(features[train], targets[train]),
+        TensorData(features[val], targets[val]),
+        contract=contract,
     )
 
 
@@ -88,7 +90,9 @@ def _columns(options: CsvOptions, header: list[str]) -> list[int]:
         return [header.index(name) for name in names]
     for index, name in enumerate(options.features):
         if name not in header:
-            raise OptionError(("features", index), f"there is no column {name!r}; columns: {', '.join(header)}")
+            raise OptionError(
+                ("features", index), f"there is no column {name!r}; columns: {', '.join(header)}"
+            )
         if name == options.target:
             raise OptionError(("features", index), f"{name!r} is the target")
     return [header.index(name) for name in options.features]
@@ -99,7 +103,9 @@ def _targets(options: CsvOptions, cells: list[str], lines: list[int]) -> tuple[T
         if cell.strip().lower() in _MISSING:
             raise OptionError("target", f"{options.path}:{line}: the target {options.target!r} is missing")
     if options.task == "regression":
-        numbers = [_number(cell, options.target, line, options) for cell, line in zip(cells, lines, strict=True)]
+        numbers = [
+            _number(cell, options.target, line, options) for cell, line in zip(cells, lines, strict=True)
+        ]
         return torch.tensor(numbers, dtype=torch.float32).unsqueeze(1), 1
     names = sorted({cell.strip() for cell in cells}, key=_by_number)
     index = {name: number for number, name in enumerate(names)}
@@ -140,6 +146,8 @@ def _filled(features: Tensor, train: Tensor, options: CsvOptions, names: list[st
     empty = known.isnan().all(0).nonzero().flatten()
     if len(empty):
         name = names[int(empty[0])]
-        raise OptionError("missing", f"{name!r} has no value in the training rows to take a {options.missing} of")
+        raise OptionError(
+            "missing", f"{name!r} has no value in the training rows to take a {options.missing} of"
+        )
     centre = known.nanmean(0) if options.missing == "mean" else known.nanquantile(0.5, dim=0)
     return torch.where(absent, centre, features)

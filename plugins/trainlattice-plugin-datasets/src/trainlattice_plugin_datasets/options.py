@@ -6,7 +6,14 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from trainlattice.contracts.options import LocalPath, NonNegativeInt, Options, PositiveFloat, PositiveInt, Shape
+from trainlattice.contracts.options import (
+    LocalPath,
+    NonNegativeInt,
+    Options,
+    PositiveFloat,
+    PositiveInt,
+    Shape,
+)
 from trainlattice.contracts.records import DatasetContract
 
 Fraction = Annotated[float, Field(gt=0.0, lt=1.0)]
@@ -97,6 +104,4 @@ class CsvOptions(_SplitOptions):
     )
 
     def contract(self) -> DatasetContract:
-        return DatasetContract(
-            task=self.task, num_outputs=1 if self.task == "regression" else None
-        )
+        return DatasetContract(task=self.task, num_outputs=1 if self.task == "regression" else None)

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 
-def split(count: int, val_fraction: float, seed: int, labels: Sequence[int] | Tensor | None = None) -> tuple[
-    Tensor, Tensor
-]:
+def split(
+    count: int, val_fraction: float, seed: int, labels: Sequence[int] | Tensor | None = None
+) -> tuple[Tensor, Tensor]:
     """Indices of training and validation samples, each ascending (int64).
 
     :param labels: class of each sample: then each class gives its share of validation samples.

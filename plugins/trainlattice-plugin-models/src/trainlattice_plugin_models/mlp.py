@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 from torch import Tensor, nn
 
 from trainlattice_plugin_models.options import MLPOptions
@@ -17,7 +19,7 @@ class MLP(nn.Module):
         super().__init__()
         widths = (options.input_dim, *options.hidden_dims)
         layers: list[nn.Module] = [nn.Flatten()]
-        for before, after in zip(widths[:-1], widths[1:], strict=True):
+        for before, after in itertools.pairwise(widths):
             layers += [nn.Linear(before, after), nn.GELU(), nn.Dropout(options.dropout)]
         layers.append(nn.Linear(widths[-1], options.num_classes))
         self.layers = nn.Sequential(*layers)

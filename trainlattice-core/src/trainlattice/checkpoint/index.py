@@ -33,4 +33,6 @@ def read_index(directory: Path) -> dict[str, list[Entry]]:
     except FileNotFoundError:
         return {}
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise CheckpointError(f"{path} cannot be understood ({error}); it is written by trainlattice") from None
+        raise CheckpointError(
+            f"{path} cannot be understood ({error}); it is written by trainlattice"
+        ) from None

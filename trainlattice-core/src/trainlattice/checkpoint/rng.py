@@ -16,7 +16,7 @@ def capture_rng() -> dict[str, Any]:
         "python": {"version": version, "numbers": list(numbers), "gauss": gauss},
         "torch": torch.get_rng_state(),
     }
-    if torch.cuda.is_available() and torch.cuda.is_initialized():
+    if torch.cuda.is_available() and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         state["cuda"] = torch.cuda.get_rng_state_all()
     if "numpy" in sys.modules:
         name, keys, position, has_gauss, cached = sys.modules["numpy"].random.get_state(legacy=True)

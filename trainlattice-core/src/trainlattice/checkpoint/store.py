@@ -22,6 +22,7 @@ from trainlattice.checkpoint.format import Checkpoint
 from trainlattice.checkpoint.index import INDEX, Entry, read_index
 from trainlattice.diagnostics.errors import CheckpointError
 
+
 class CheckpointStore:
     """The checkpoints of one run."""
 
@@ -43,7 +44,7 @@ class CheckpointStore:
             sha256, size = digest(temporary)
             epoch, step = checkpoint.trainer["epoch"], checkpoint.trainer["global_step"]
             entry = Entry(sha256, size, epoch, step)
-            self._announce({name: entry for name in names})
+            self._announce(dict.fromkeys(names, entry))
             # A second name is a link to the same bytes; each later save renames a new file over one name.
             for name in names[1:]:
                 link_or_copy(temporary, self.directory / name)
@@ -61,7 +62,7 @@ class CheckpointStore:
     def adopt(self, source: Path, name: str) -> None:
         """Takes over a checkpoint of another run under this name, by a link or a copy."""
         known = read_index(source.parent).get(source.name)
-        sha256, size = digest(source)
+        sha256, _size = digest(source)
         matching = next((entry for entry in known or () if entry.sha256 == sha256), None)
         if matching is None:
             raise CheckpointError(f"{source} is damaged: it does not match its index")
@@ -101,7 +102,9 @@ def load(path: Path) -> Checkpoint:
         ) from None
     except (RuntimeError, EOFError, OSError, ValueError, KeyError) as error:
         first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise CheckpointError(f"{path} cannot be read as a checkpoint: {first}{_alternatives(path)}") from None
+        raise CheckpointError(
+            f"{path} cannot be read as a checkpoint: {first}{_alternatives(path)}"
+        ) from None
     return Checkpoint.from_plain(data, str(path))
 
 

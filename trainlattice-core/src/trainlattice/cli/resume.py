@@ -20,6 +20,4 @@ def resume(path: str, overrides: tuple[str, ...], local_files: tuple[str, ...], 
     from trainlattice.runs.experiment import resume_run
 
     set_up_logging(verbose=verbose)
-    print_summary(
-        resume_run(path, overrides=overrides, local_files=local_files, command=command_line())
-    )
+    print_summary(resume_run(path, overrides=overrides, local_files=local_files, command=command_line()))

@@ -20,7 +20,7 @@ def find_component(
         return found[0]
     if found:
         return _conflict(kind, name, found, mark, path)
-    provider, _, bare = name.rpartition(":")
+    provider, _, _bare = name.rpartition(":")
     broken = [plugin for plugin in registry.called(provider) if plugin.broken] if provider else []
     if broken:
         return Diagnostic(

@@ -24,7 +24,9 @@ def requirement_problems(
         try:
             requirement = Requirement(text)
         except InvalidRequirement:
-            message = f"{text!r} is no requirement; write a distribution name and versions, such as 'foo>=0.3'"
+            message = (
+                f"{text!r} is no requirement; write a distribution name and versions, such as 'foo>=0.3'"
+            )
             problems.append(Diagnostic("invalid-value", message, mark, path))
             continue
         if requirement.marker is not None and not requirement.marker.evaluate():

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeVar
 
 from trainlattice.config import document as documents
 from trainlattice.config.contracts import contract_problems
@@ -33,6 +34,7 @@ from trainlattice.diagnostics.nodes import Entry, Mapping, Node, Plain, Scalar
 from trainlattice.diagnostics.source import Mark, Source
 from trainlattice.plugin.registry import Registered, Registry, settings_class
 
+OptionsT = TypeVar("OptionsT", bound=Options)
 Locate = Callable[[nodes.Path], Mark | None]
 
 
@@ -98,7 +100,6 @@ class _Resolver:
     warnings: list[Diagnostic] = field(default_factory=list)
 
     def resolve(self) -> Resolution:
-        root = self.document.root
         self.diagnostics += self.document.diagnostics
         plugins = self.core_section("plugins", PluginsSettings)
         if plugins is not None:
@@ -124,7 +125,9 @@ class _Resolver:
         self.diagnostics += contract_problems(sections, trainer, self.locate)
         if self.diagnostics:
             raise ConfigError(self.diagnostics)
-        assert experiment is not None and trainer is not None and plugins is not None
+        assert experiment is not None
+        assert trainer is not None
+        assert plugins is not None
         config = ResolvedConfig(experiment, trainer, plugins, sections)
         return Resolution(config, self.registry, self.locate, tuple(self.warnings))
 
@@ -150,7 +153,7 @@ class _Resolver:
 
     # --- sections of core ------------------------------------------------------------------------
 
-    def core_section(self, section: str, schema: type[Options]) -> Options | None:
+    def core_section(self, section: str, schema: type[OptionsT]) -> OptionsT | None:
         entry = self.entry(section)
         if entry is None or (isinstance(entry.node, Scalar) and entry.node.value is None):
             return schema()
@@ -213,8 +216,10 @@ class _Resolver:
 
     def local_components(self, plugins: PluginsSettings) -> PluginsSettings:
         """Executes the local files; the resolved section names them by absolute path."""
-        written = [(str(self.document.directory / Path(name).expanduser()), ("plugins", "local", index))
-                   for index, name in enumerate(plugins.local)]
+        written = [
+            (str(self.document.directory / Path(name).expanduser()), ("plugins", "local", index))
+            for index, name in enumerate(plugins.local)
+        ]
         given = [(str(Path(name).expanduser().absolute()), None) for name in self.local_files]
         paths: list[str] = []
         for name, place in (*written, *given):
@@ -222,9 +227,7 @@ class _Resolver:
             if plugin.broken is not None:
                 mark = self.locate(place) if place else _command_line(f"--plugin {name}")
                 self.diagnostics.append(
-                    Diagnostic(
-                        "broken-plugin", f"{name}: {plugin.broken}", mark, nodes.dotted(place or ())
-                    )
+                    Diagnostic("broken-plugin", f"{name}: {plugin.broken}", mark, nodes.dotted(place or ()))
                 )
             if name not in paths:
                 paths.append(name)

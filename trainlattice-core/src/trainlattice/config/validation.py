@@ -19,7 +19,7 @@ from trainlattice.diagnostics.source import Mark
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
 
-O = TypeVar("O", bound=Options)
+OptionsT = TypeVar("OptionsT", bound=Options)
 
 _EXPECTED = {
     "int_type": "an integer",
@@ -42,8 +42,8 @@ _EXPECTED = {
 
 
 def validate(
-    schema: type[O], node: Mapping, path: Path, *, owner: str, at: Mark, help_line: str | None = None
-) -> tuple[O | None, list[Diagnostic]]:
+    schema: type[OptionsT], node: Mapping, path: Path, *, owner: str, at: Mark, help_line: str | None = None
+) -> tuple[OptionsT | None, list[Diagnostic]]:
     """Validates the entries of a mapping, strictly, as JSON text.
 
     :param owner: what the options belong to, for messages: ``model 'models:mlp'`` or ``the section trainer``.
@@ -61,7 +61,7 @@ def validate(
     return None, _merged(report.diagnostic(error) for error in errors)
 
 
-def _errors(schema: type[O], node: Mapping) -> O | list[ErrorDetails]:
+def _errors(schema: type[OptionsT], node: Mapping) -> OptionsT | list[ErrorDetails]:
     try:
         # JSON text in strict mode: lists become tuples and names become enums, but "18", 1.0 and true
         # are no integers. Python data in strict mode would refuse a list where a tuple is declared.
@@ -90,7 +90,8 @@ def _replaced(node: Node, path: Path, leaf: Scalar) -> Node:
         return Mapping(
             {**node.entries, str(part): Entry(entry.key_mark, _replaced(entry.node, rest, leaf))}, node.mark
         )
-    assert isinstance(node, nodes.Sequence) and isinstance(part, int)
+    assert isinstance(node, nodes.Sequence)
+    assert isinstance(part, int)
     items = list(node.items)
     items[part] = _replaced(items[part], rest, leaf)
     return nodes.Sequence(tuple(items), node.mark)
@@ -210,7 +211,12 @@ def _merged(diagnostics: Iterable[Diagnostic]) -> list[Diagnostic]:
             first, _, got = known.message.rpartition(", got ")
             also = found.message.rpartition(", got ")[0].removeprefix("expected ")
             by_place[found.path, found.code] = Diagnostic(
-                known.code, f"{first} or {also}, got {got}", known.mark, known.path, known.suggestion, known.notes
+                known.code,
+                f"{first} or {also}, got {got}",
+                known.mark,
+                known.path,
+                known.suggestion,
+                known.notes,
             )
     return list(by_place.values())
 

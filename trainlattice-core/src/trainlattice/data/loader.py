@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, default_collate
+from torch.utils.data import DataLoader, Dataset, default_collate
 
 from trainlattice.data.order import epoch_order
 from trainlattice.data.seeding import mixed_seed
@@ -42,12 +42,12 @@ class MapSource:
             order = epoch_order(size, seed=self.seed, epoch=epoch)
         else:
             order = torch.arange(size)
-        chunks = order.split(self.batch_size) if size else ()
+        chunks = torch.split(order, self.batch_size) if size else ()
         if self.num_workers == 0:
             return map(self.fetch, chunks)
         return iter(
             DataLoader(
-                self.fetch,
+                cast("Dataset[Any]", self.fetch),
                 batch_size=None,  # the fetcher makes whole batches: the loader collates nothing
                 sampler=[chunk.tolist() for chunk in chunks],
                 num_workers=self.num_workers,

@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 from trainlattice.diagnostics.source import Mark
 
-Plain: TypeAlias = "None | bool | int | float | str | list[Plain] | dict[str, Plain]"
+Plain: TypeAlias = "bool | int | float | str | list[Plain] | dict[str, Plain] | None"
 Path: TypeAlias = "tuple[str | int, ...]"
 
 
@@ -19,7 +19,7 @@ class Scalar:
     :param text: the text as written, without quotes.
     """
 
-    value: None | bool | int | float | str
+    value: bool | int | float | str | None
     text: str
     mark: Mark
 

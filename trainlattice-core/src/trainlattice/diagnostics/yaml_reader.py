@@ -88,16 +88,16 @@ class _Reader:
             next(self.events)  # stream start
             event = next(self.events)
             if isinstance(event, yaml.StreamEndEvent):
-                _refuse("empty", f"{self.source.name} is empty; a configuration has at least model and dataset")
+                _refuse(
+                    "empty", f"{self.source.name} is empty; a configuration has at least model and dataset"
+                )
             root = self.node(next(self.events), 0)
             next(self.events)  # document end
             event = next(self.events)
         except yaml.YAMLError as error:
             self.syntax_error(error, text)
         if not isinstance(event, yaml.StreamEndEvent):
-            _refuse(
-                "two-documents", "a second YAML document begins here; a file holds one", self.mark(event)
-            )
+            _refuse("two-documents", "a second YAML document begins here; a file holds one", self.mark(event))
         return root
 
     def mark(self, event: Any) -> Mark:
@@ -108,7 +108,7 @@ class _Reader:
     def node(self, event: Any, level: int) -> Node:
         mark = self.mark(event)
         if isinstance(event, yaml.AliasEvent):
-            return self.alias(event.anchor, mark, level)
+            return self.alias(str(event.anchor), mark, level)
         if level > MOST_LEVELS:
             _refuse("too-deep", f"more than {MOST_LEVELS} levels of nesting", mark)
         self.count(1, mark)
@@ -167,7 +167,7 @@ class _Reader:
         return Scalar(value, text, mark)
 
     @staticmethod
-    def tagged(tag: str | None, text: str) -> None | bool | int | float | str:
+    def tagged(tag: str | None, text: str) -> bool | int | float | str | None:
         if tag is None or tag in ("!", "tag:yaml.org,2002:str"):
             return text
         return resolve(text)
@@ -216,9 +216,7 @@ class _Reader:
         """``<<: *base`` or ``<<: [*a, *b]``: keys of the mapping itself win, then earlier ones."""
         for mapping in node.items if isinstance(node, Sequence) else (node,):
             if not isinstance(mapping, Mapping):
-                self.diagnostics.append(
-                    Diagnostic("yaml-syntax", "'<<' merges mappings only", mapping.mark)
-                )
+                self.diagnostics.append(Diagnostic("yaml-syntax", "'<<' merges mappings only", mapping.mark))
                 continue
             for key, entry in mapping.entries.items():
                 into.setdefault(key, entry)
@@ -236,6 +234,6 @@ class _Reader:
         else:
             line, column = place.line + 1, place.column + 1
         mark = Mark(self.source, line, column, 1, self.order)
-        if mark.text[: column].lstrip(" ").startswith("\t"):
+        if mark.text[:column].lstrip(" ").startswith("\t"):
             problem = "a tab cannot indent YAML; use spaces"
         _refuse("yaml-syntax", problem, mark)

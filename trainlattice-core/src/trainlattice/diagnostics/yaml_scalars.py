@@ -29,7 +29,7 @@ class ScalarError(ValueError):
     """A number that cannot be represented."""
 
 
-def resolve(text: str) -> None | bool | int | float | str:
+def resolve(text: str) -> bool | int | float | str | None:
     """The value of a plain (unquoted) scalar. Raises ScalarError for a number with too many digits."""
     if text in _SPECIAL:
         return _SPECIAL[text]

@@ -24,7 +24,9 @@ def _string(writer: _Writer, text: str) -> yaml.ScalarNode:
         plain = False
     # Double quotes escape whatever a plain or block style would lose (line ends, control characters).
     safe = plain and text.isprintable() and text == text.strip() and text != "<<"
-    node: yaml.ScalarNode = writer.represent_scalar("tag:yaml.org,2002:str", text, style=None if safe else '"')
+    node: yaml.ScalarNode = writer.represent_scalar(
+        "tag:yaml.org,2002:str", text, style=None if safe else '"'
+    )
     return node
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import importlib.util
 from collections.abc import Iterator
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
 
 from trainlattice.contracts.kind import ALWAYS_RESERVED, Kind
@@ -63,7 +63,7 @@ def _options_problems(reference: str, what: str, kind: Kind) -> list[str]:
     return problems
 
 
-@lru_cache(maxsize=None)
+@cache
 def _module_file(module: str) -> Path | None:
     """The file of a module; an empty path where there is one that cannot be read as Python source."""
     top, *rest = module.split(".")
@@ -85,7 +85,7 @@ def _module_file(module: str) -> Path | None:
     return None
 
 
-@lru_cache(maxsize=None)
+@cache
 def _top_level(file: Path) -> dict[str, ast.AST] | None:
     """Names that a module binds at its top level, or None if that cannot be told from the text."""
     if not file.name:

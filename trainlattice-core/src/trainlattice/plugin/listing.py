@@ -28,7 +28,9 @@ def listing(registry: Registry, kind: str | None = None) -> dict[str, Any]:
                     "distribution": plugin.distribution_name,
                     "version": plugin.version,
                     "status": _status(plugin, faults.get(id(plugin), [])),
-                    "reasons": [r for r in (plugin.broken, *plugin.warnings, *faults.get(id(plugin), ())) if r],
+                    "reasons": [
+                        r for r in (plugin.broken, *plugin.warnings, *faults.get(id(plugin), ())) if r
+                    ],
                     "source": plugin.source,
                     "file": plugin.file,
                     "components": by_kind,

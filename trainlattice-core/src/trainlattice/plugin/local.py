@@ -64,9 +64,7 @@ def register(
 
 
 def _of_kind(kind: str) -> Callable[..., Callable[[T], T]]:
-    def register_kind(
-        name: str, *, options: type[Any] | None = None, summary: str = ""
-    ) -> Callable[[T], T]:
+    def register_kind(name: str, *, options: type[Any] | None = None, summary: str = "") -> Callable[[T], T]:
         return register(kind, name, options=options, summary=summary)
 
     register_kind.__name__ = f"register_{kind}"

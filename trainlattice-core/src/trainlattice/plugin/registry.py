@@ -22,7 +22,6 @@ from trainlattice.contracts.kind import ALWAYS_RESERVED, CORE_KINDS, Component, 
 from trainlattice.diagnostics.errors import PluginError
 from trainlattice.plugin import builtin, local
 from trainlattice.plugin.discovery import PLUGIN_GROUP, declarations, normalized
-from trainlattice.version import __version__
 from trainlattice.plugin.registration import (
     Plugin,
     cause,
@@ -32,6 +31,7 @@ from trainlattice.plugin.registration import (
     load,
     new_plugin_manager,
 )
+from trainlattice.version import __version__
 
 if TYPE_CHECKING:
     from trainlattice.contracts.options import Options

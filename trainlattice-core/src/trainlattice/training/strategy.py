@@ -48,7 +48,7 @@ class SingleDevice:
         return model.to(self.device)
 
     def backward(self, loss: Tensor) -> None:
-        loss.backward()
+        loss.backward()  # type: ignore[no-untyped-call]
 
     def clip(self, parameters: Iterable[Tensor], max_norm: float) -> Tensor:
         return nn.utils.clip_grad_norm_(parameters, max_norm)
