@@ -102,7 +102,7 @@ def describe_component(registered: Registered, registry: Registry) -> Descriptio
         "default": f"used where the section {kind.section!r} is silent" if component.default_for else "",
         "deprecated": component.deprecated or "",
     }
-    options = [*_rows(registered.options_class)]
+    options = sorted(_rows(registered.options_class), key=lambda row: row.default is not None)
     settings = settings_class(kind)
     if settings is not None:
         options += _rows(settings, beside=True)
@@ -149,6 +149,9 @@ def _type(schema: dict[str, Any], definitions: dict[str, Any]) -> str:
         return f"list of {_type(schema.get('items', {}), definitions)}"
     if name == "object":
         return "mapping"
+    if name == "integer" and "exclusiveMinimum" in schema:
+        schema = {**schema, "minimum": schema["exclusiveMinimum"] + 1}
+        del schema["exclusiveMinimum"]
     bounds = " and ".join(f"{sign} {schema[key]:g}" for key, sign in _BOUNDS if key in schema)
     return f"{name} {bounds}".strip()
 
@@ -158,9 +161,11 @@ def _example(registered: Registered, name: str) -> str:
     schema = registered.options_class
     block: dict[str, Any] = {"name": name}
     json_schema = schema.model_json_schema()
-    for option, field_schema in json_schema.get("properties", {}).items():
-        info = next(f for n, f in schema.model_fields.items() if option in (n, f.alias))
-        if info.is_required():
+    required = json_schema.get("required", ())
+    properties = sorted(json_schema.get("properties", {}).items(), key=lambda item: item[0] not in required)
+    for option, field_schema in properties:
+        if option in required:
+            info = next(f for n, f in schema.model_fields.items() if option in (n, f.alias))
             examples = info.examples or [_sample(field_schema, json_schema.get("$defs", {}))]
             block[option] = examples[0]
         elif "default" in field_schema:

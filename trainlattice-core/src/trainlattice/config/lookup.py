@@ -36,8 +36,8 @@ def find_component(
 
 
 def _conflict(kind: Kind, name: str, found: list[Registered], mark: Mark | None, path: str) -> Diagnostic:
-    rows = [f"{_full_name(r, found)}   {r.plugin}   {r.plugin.file or ''}".rstrip() for r in found]
-    names = " or ".join(f"'name: {_full_name(r, found)}'" for r in found)
+    rows = [f"{r.qualified}   {r.plugin}   {r.plugin.file or ''}".rstrip() for r in found]
+    names = " or ".join(dict.fromkeys(f"'name: {r.qualified}'" for r in found))
     return Diagnostic(
         "conflict",
         f"{kind.name} {name!r} is provided by {len(found)} plugins",
@@ -45,13 +45,6 @@ def _conflict(kind: Kind, name: str, found: list[Registered], mark: Mark | None,
         path,
         notes=(*rows, f"fix: write {names}"),
     )
-
-
-def _full_name(registered: Registered, among: list[Registered]) -> str:
-    """``plugin:name``, or with the distribution's name where the plugin ids are the same too."""
-    same_id = sum(other.plugin.id == registered.plugin.id for other in among) > 1
-    provider = registered.plugin.distribution_name if same_id else registered.plugin.id
-    return f"{provider or registered.plugin.id}:{registered.component.name}"
 
 
 def _no_plugin(

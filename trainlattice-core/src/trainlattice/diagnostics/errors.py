@@ -6,6 +6,8 @@ from collections.abc import Iterable
 
 from trainlattice.diagnostics.diagnostic import Diagnostic, in_file_order, render_all
 
+_PLUGIN_CODES = frozenset({"broken-plugin", "unknown-plugin", "missing-plugin"})
+
 
 class TrainLatticeError(Exception):
     """An error with a message for the user (what, where, why, next step) and an exit code."""
@@ -18,12 +20,15 @@ class TrainLatticeError(Exception):
 
 
 class ConfigError(TrainLatticeError):
-    """A configuration that cannot run. Holds every mistake found, in the order of the file."""
+    """A configuration that cannot run. Holds every mistake found, in the order of the file.
 
-    exit_code = 2
+    Exit code 2, or 3 if nothing but plugins is at fault.
+    """
 
     def __init__(self, diagnostics: Iterable[Diagnostic]) -> None:
         self.diagnostics = tuple(in_file_order(diagnostics))
+        plugins_only = all(found.code in _PLUGIN_CODES for found in self.diagnostics)
+        self.exit_code = PluginError.exit_code if plugins_only else UsageError.exit_code
         super().__init__(render_all(self.diagnostics, color=False))
 
     def render(self, *, color: bool = False) -> str:

@@ -57,6 +57,15 @@ def declarations(group: str) -> list[Declaration]:
     return sorted(found, key=lambda d: (d.name, normalized(d.distribution_name)))
 
 
+def declaration_of(distribution_name: str, name: str, value: str) -> Declaration | None:
+    """A declaration of an installed distribution that stands in no entry point, or None."""
+    try:
+        distribution = metadata.distribution(distribution_name)
+    except metadata.PackageNotFoundError:
+        return None
+    return Declaration(name, value, distribution_name, distribution.version, distribution)
+
+
 def installed_version(distribution_name: str) -> str | None:
     """The version of an installed distribution, or None."""
     try:

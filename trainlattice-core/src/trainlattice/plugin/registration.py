@@ -32,6 +32,8 @@ class Plugin:
     :param distribution_name: as pip knows it; None for local code.
     :param file: of the registration module, once known.
     :param broken: why it cannot be used, or None.
+    :param qualifier: what stands before the colon of a qualified name: the id, or the distribution's name
+        where two distributions claim one id.
     :param warnings: faults that leave the rest of it usable.
     """
 
@@ -45,6 +47,10 @@ class Plugin:
     components: list[Component] = field(default_factory=list)
     kinds: list[Kind] = field(default_factory=list)
     module: Any = None
+    qualifier: str = ""
+
+    def __post_init__(self) -> None:
+        self.qualifier = self.qualifier or self.id
 
     @cached_property
     def provenance(self) -> Provenance:

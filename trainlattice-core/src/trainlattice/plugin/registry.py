@@ -21,7 +21,7 @@ import pluggy
 from trainlattice.contracts.kind import ALWAYS_RESERVED, CORE_KINDS, Component, Kind
 from trainlattice.diagnostics.errors import PluginError
 from trainlattice.plugin import builtin, local
-from trainlattice.plugin.discovery import PLUGIN_GROUP, declarations, normalized
+from trainlattice.plugin.discovery import PLUGIN_GROUP, declaration_of, declarations, normalized
 from trainlattice.plugin.registration import (
     Plugin,
     cause,
@@ -37,6 +37,9 @@ if TYPE_CHECKING:
     from trainlattice.contracts.options import Options
 
 
+CORE_DISTRIBUTION = "trainlattice-core"
+
+
 @dataclass(frozen=True, eq=False)
 class Registered:
     """A component with its provider."""
@@ -49,7 +52,7 @@ class Registered:
     @property
     def qualified(self) -> str:
         """``plugin:name``, as the resolved configuration holds it."""
-        return f"{self.plugin.id}:{self.component.name}"
+        return f"{self.plugin.qualifier}:{self.component.name}"
 
     @cached_property
     def options_class(self) -> type[Options]:
@@ -143,8 +146,15 @@ class Registry:
         self.plugins: list[Plugin] = []
         self.kinds: dict[str, Kind] = {kind.name: kind for kind in CORE_KINDS}
         self._components: dict[tuple[str, str], list[Registered]] = {}
-        core = Plugin("core", "trainlattice-core", __version__, file=builtin.__file__, module=builtin)
-        self.manager.register(builtin, name="trainlattice-core:core")
+        core = Plugin(
+            "core",
+            CORE_DISTRIBUTION,
+            __version__,
+            declaration=declaration_of(CORE_DISTRIBUTION, "core", builtin.__name__),
+            file=builtin.__file__,
+            module=builtin,
+        )
+        self.manager.register(builtin, name=f"{CORE_DISTRIBUTION}:core")
         self._add([core])
 
     @classmethod
@@ -187,6 +197,9 @@ class Registry:
             for component in plugin.components:
                 self._add_component(Registered(component, plugin, self.kinds[component.kind]))
         self.plugins += plugins
+        for same_id in self.duplicate_ids().values():
+            for plugin in same_id:
+                plugin.qualifier = plugin.distribution_name or plugin.id
 
     def _add_kind(self, kind: Kind, plugin: Plugin) -> None:
         for known in self.kinds.values():

@@ -16,8 +16,8 @@ class Supervised(Mode):
     """One model, one loss, one optimizer.
 
     A loss is called as ``loss(pred, target)`` and returns a scalar. Its attribute ``reduction`` says whether
-    that is the mean over samples (the default) or their ``sum``; metrics report the mean either way. Its
-    attribute ``task`` says whether accuracy means anything.
+    that is a mean (the default) or a ``sum``, and ``num_terms(target)`` of how many terms (by default the
+    samples); metrics report the mean either way. Its attribute ``task`` says whether accuracy means anything.
     """
 
     def __init__(self, options: Options, parts: Parts) -> None:
@@ -26,6 +26,7 @@ class Supervised(Mode):
         self.model = parts.models["model"]
         self.loss = parts.loss
         self.averaged = getattr(parts.loss, "reduction", "mean") != "sum"
+        self.num_terms = getattr(parts.loss, "num_terms", None)
         self.has_accuracy = getattr(parts.loss, "task", None) == "classification"
         self.data = parts.data
         self._phases = (Phase("optimizer", self.forward, self.averaged),)
@@ -59,7 +60,9 @@ class Supervised(Mode):
 
     def measure(self, container: Container) -> dict[str, Tensor]:
         loss: Tensor = container["loss"].detach()
-        metrics = {"loss": loss if self.averaged else loss / self.weight(container)}
+        if not self.averaged:
+            loss = loss / (self.num_terms(container["target"]) if self.num_terms else self.weight(container))
+        metrics = {"loss": loss}
         if self.has_accuracy:
             correct = container["pred"].detach().argmax(dim=1) == container["target"]
             metrics["accuracy"] = correct.to(torch.float32).mean()
