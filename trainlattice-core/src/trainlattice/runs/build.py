@@ -1,0 +1,261 @@
+"""From a resolved configuration to the objects of a run. Creates nothing on disk."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from trainlattice.config.contracts import model_problems, task_problems
+from trainlattice.config.resolve import Resolution
+from trainlattice.config.resolved import ResolvedComponent
+from trainlattice.contracts.options import OptionError
+from trainlattice.contracts.records import DatasetContract, LossContract, ModelContract
+from trainlattice.contracts.settings import DatasetSettings
+from trainlattice.data.loader import MapSource
+from trainlattice.data.seeding import seed_everything
+from trainlattice.data.splits import Splits
+from trainlattice.diagnostics import nodes
+from trainlattice.diagnostics.diagnostic import Diagnostic
+from trainlattice.diagnostics.errors import ConfigError, PluginError, TrainLatticeError
+from trainlattice.runs.probe import probe
+from trainlattice.training.callbacks import Callback
+from trainlattice.training.mode import Mode, Parts
+from trainlattice.training.precision import grad_scaler
+from trainlattice.training.strategy import SingleDevice, Strategy
+from trainlattice.training.update import Update
+
+
+@dataclass(frozen=True)
+class Built:
+    """The objects of a run; its contracts have been checked.
+
+    :param budget: optimizer steps that the schedule was made for.
+    """
+
+    mode: Mode
+    parts: Parts
+    strategy: Strategy
+    train: MapSource
+    val: MapSource | None
+    callbacks: list[tuple[str, Callback]]
+    budget: int
+
+
+def build(resolution: Resolution, *, budget: int | None = None) -> Built:
+    """Opens the data and builds everything, in the order: data, models, optimizers, loss, mode, callbacks.
+
+    :param budget: of the checkpoint that is resumed; by default steps per epoch times epochs.
+    :raises ConfigError: for an option or contract that only the opened data shows to be wrong.
+    """
+    config = resolution.config
+    strategy = SingleDevice(choose_device(resolution))
+    seed_everything(config.experiment.seed)
+    builder = _Builder(resolution)
+    splits, train, val = builder.data()
+    steps = -(-len(train) // config.trainer.accumulate) * config.trainer.epochs
+    budget = budget or steps
+    loss = builder.loss(splits.contract)
+    models = probe(
+        lambda: builder.models(splits.contract),
+        lambda models: builder.mode(Parts(models, {}, loss, splits.contract)),
+        train,
+        builder.does_not_fit,
+    )
+    models = {role: strategy.prepare(model) for role, model in models.items()}
+    if isinstance(loss, nn.Module):
+        loss = strategy.prepare(loss)
+    parts = Parts(models, builder.updates(models, strategy, budget), loss, splits.contract)
+    mode = builder.mode(parts)
+    callbacks = builder.callbacks()
+    # Weights are drawn; what follows starts from the seed again, however many numbers the build drew.
+    seed_everything(config.experiment.seed)
+    return Built(mode, parts, strategy, train, val, callbacks, budget)
+
+
+def choose_device(resolution: Resolution) -> torch.device:
+    """``trainer.device`` on this machine. Raises ConfigError if it does not have that device."""
+    name = resolution.config.trainer.device
+    available = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if name == "auto":
+        name = "cuda" if available else "cpu"
+    device = torch.device(name)
+    if device.type == "cuda" and (device.index or 0) >= available:
+        has = f"{available} CUDA devices" if available else "no CUDA device"
+        raise _error(resolution, ("trainer", "device"), "device", f"{name!r}: this machine has {has}")
+    if resolution.config.trainer.precision == "fp16" and device.type != "cuda":
+        raise _error(
+            resolution, ("trainer", "precision"), "device", "fp16 needs a CUDA device, and the run is on the CPU"
+        )
+    return device
+
+
+class _Builder:
+    def __init__(self, resolution: Resolution) -> None:
+        self.resolution = resolution
+        self.config = resolution.config
+
+    def call(self, component: ResolvedComponent, **available: Any) -> Any:
+        """Calls a component's target with those of the arguments of its kind that it names."""
+        target = component.registered.target
+        arguments = _accepted(component, target, {"options": component.options, **available})
+        try:
+            return target(**arguments)
+        except OptionError as error:
+            path = (*component.path, *error.option)
+            raise _error(self.resolution, path, "invalid-value", error.message) from None
+        except TrainLatticeError:
+            raise
+        except Exception as error:
+            what = component.registered.what
+            raise PluginError(f"{what} could not be built: {type(error).__name__}: {error}") from error
+
+    def data(self) -> tuple[Splits, MapSource, MapSource | None]:
+        component = self.config.one("dataset")
+        assert component is not None and isinstance(component.settings, DatasetSettings)
+        splits = self.call(component, seed=self.config.experiment.seed)
+        if not isinstance(splits, Splits):
+            raise PluginError(
+                f"{component.registered.what} returned a {type(splits).__name__}, expected trainlattice.data.Splits"
+            )
+        for name in ("train", "val"):
+            split = getattr(splits, name)
+            if split is not None and len(split) == 0:
+                hint = "" if name == "train" else "; a dataset without validation data has val=None"
+                raise _error(
+                    self.resolution,
+                    component.path,
+                    "no-data",
+                    f"the {name} split of dataset {component.name!r} is empty{hint}",
+                )
+        if splits.val is None and self.config.trainer.early_stopping is not None:
+            message = f"dataset {component.name!r} has no validation data to stop early on"
+            raise _error(self.resolution, ("trainer", "early_stopping"), "contract", message)
+        self.contracts(component, splits.contract)
+        settings = component.settings
+
+        def source(split: Any, shuffle: bool) -> MapSource:
+            return MapSource(
+                split,
+                batch_size=settings.batch_size,
+                shuffle=shuffle,
+                seed=self.config.experiment.seed,
+                num_workers=settings.num_workers,
+            )
+
+        return splits, source(splits.train, True), source(splits.val, False) if splits.val else None
+
+    def contracts(self, dataset: ResolvedComponent, opened: DatasetContract) -> None:
+        """The static comparison again, with what the opened data states."""
+        problems: list[Diagnostic] = []
+        model, loss = self.config.one("model"), self.config.one("loss")
+        locate = self.resolution.locate
+        if model is not None and isinstance(model.contract, ModelContract):
+            problems += model_problems(model, model.contract, dataset.name, opened, locate)
+        if loss is not None and isinstance(loss.contract, LossContract):
+            problems += task_problems(loss, loss.contract, dataset.name, opened, locate)
+        if problems:
+            raise ConfigError(problems)
+
+    def models(self, data: DatasetContract) -> dict[str, nn.Module]:
+        return {role: self.call(component, data=data) for role, component in self.roles("model").items()}
+
+    def roles(self, section: str) -> dict[str, ResolvedComponent]:
+        """The components of a section by role; a section with one component has its own name as role."""
+        found = self.config.sections.get(section)
+        if isinstance(found, ResolvedComponent):
+            return {section: found}
+        return dict(found) if isinstance(found, Mapping) else {}
+
+    def loss(self, data: DatasetContract) -> Callable[..., Any] | None:
+        component = self.config.one("loss")
+        built: Callable[..., Any] | None = self.call(component, data=data) if component else None
+        return built
+
+    def updates(
+        self, models: Mapping[str, nn.Module], strategy: Strategy, budget: int
+    ) -> dict[str, Update]:
+        """One update for each optimizer. A single optimizer takes the parameters of every model."""
+        optimizers, schedulers = self.roles("optimizer"), self.roles("scheduler")
+        updates = {}
+        for role, component in optimizers.items():
+            owners = [models[role]] if role in models else list(models.values())
+            params = [p for model in owners for p in model.parameters() if p.requires_grad]
+            if not params:
+                message = "the model has no parameter to train"
+                raise _error(self.resolution, ("model",), "contract", message)
+            optimizer = self.call(component, params=params)
+            schedule = schedulers.get(role) or schedulers.get("scheduler")
+            scheduler = (
+                self.call(schedule, optimizer=optimizer, total_steps=budget) if schedule is not None else None
+            )
+            updates[role] = Update(
+                optimizer,
+                strategy,
+                scheduler=scheduler,
+                scaler=grad_scaler(self.config.trainer.precision, strategy.device),
+                max_grad_norm=self.config.trainer.max_grad_norm,
+            )
+        return updates
+
+    def mode(self, parts: Parts) -> Mode:
+        component = self.config.one("mode")
+        assert component is not None
+        mode = self.call(component, parts=parts)
+        if not isinstance(mode, Mode):
+            raise PluginError(f"{component.registered.what} returned a {type(mode).__name__}, expected a Mode")
+        return mode
+
+    def callbacks(self) -> list[tuple[str, Callback]]:
+        """By the name under which their state is saved: the component's, numbered if it stands twice."""
+        named: dict[str, Callback] = {}
+        for component in self.config.many("callbacks"):
+            name, number = component.name, 2
+            while name in named:
+                name, number = f"{component.name}#{number}", number + 1
+            named[name] = self.call(component)
+        return list(named.items())
+
+    def does_not_fit(self, batch: str, error: Exception) -> ConfigError:
+        """A forward pass that failed: model, loss and dataset do not go together."""
+        dataset, model = self.config.one("dataset"), self.config.one("model")
+        names = f"model {model.name!r}" if model else "the models"
+        return _error(
+            self.resolution,
+            ("model",),
+            "contract",
+            f"{names} and dataset {dataset.name if dataset else '?'!r} do not fit: a batch of {batch} gave "
+            f"{type(error).__name__}: {' '.join(str(error).split())}",
+        )
+
+
+def _accepted(
+    component: ResolvedComponent, target: Callable[..., Any], available: dict[str, Any]
+) -> dict[str, Any]:
+    """The arguments that a target's signature names, as pluggy does for hooks."""
+    what = component.registered.what
+    if not callable(target):
+        raise PluginError(f"the target of {what} is a {type(target).__name__}, which cannot be called")
+    try:
+        parameters = inspect.signature(target).parameters.values()
+    except (TypeError, ValueError) as error:
+        raise PluginError(f"the target of {what} has no signature that can be read: {error}") from error
+    if any(p.kind is p.VAR_KEYWORD for p in parameters):
+        return available
+    for p in parameters:
+        positional_only = p.kind is p.POSITIONAL_ONLY
+        if p.kind is not p.VAR_POSITIONAL and (positional_only or p.name not in available):
+            if positional_only or p.default is p.empty:
+                raise PluginError(
+                    f"the target of {what} asks for the argument {p.name!r}; a {component.registered.kind.name} "
+                    f"is called by keyword with any of: {', '.join(available)}"
+                )
+    return {p.name: available[p.name] for p in parameters if p.name in available}
+
+
+def _error(resolution: Resolution, path: nodes.Path, code: str, message: str) -> ConfigError:
+    return ConfigError([Diagnostic(code, message, resolution.locate(path), nodes.dotted(path))])

@@ -1,0 +1,171 @@
+"""Carries out one run: build, directory, train, record how it ended."""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from trainlattice.checkpoint.durable import write_durably
+from trainlattice.checkpoint.store import CheckpointStore
+from trainlattice.config.resolve import Resolution
+from trainlattice.plugin.lifecycle import RunInfo, RunOutcome
+from trainlattice.runs.build import Built, build
+from trainlattice.runs.directory import RunDirectory, create
+from trainlattice.runs.environment import environment
+from trainlattice.runs.experiment import RunResult
+from trainlattice.runs.manifest import Manifest, now
+from trainlattice.runs.provenance import component_records, used_plugins
+from trainlattice.runs.records import RunRecords
+from trainlattice.runs.resume import ResumePoint, find_resume_point
+from trainlattice.training.callbacks import Callback, CallbackList
+from trainlattice.training.checkpointing import Checkpointer
+from trainlattice.training.state import TrainerState
+from trainlattice.training.trainer import Services, Trainer
+
+logger = logging.getLogger(__name__)
+
+
+def execute_run(
+    resolution: Resolution,
+    *,
+    resume: Path | None,
+    extra_callbacks: Iterable[Callback],
+    command: str | None,
+) -> RunResult:
+    """Builds everything, then creates the run directory, then trains."""
+    config = resolution.config
+    for warning in resolution.warnings:
+        logger.warning("%s", warning.render())
+    point = find_resume_point(resume, resolution) if resume is not None else None
+    if point is not None and point.checkpoint.trainer["epoch"] >= config.trainer.epochs:
+        return _nothing_to_train(point, resolution)
+    built = build(resolution, budget=point.checkpoint.budget if point else None)
+    if point is not None:
+        _announce_budget(point, built, resolution)
+    run = create(config)
+    manifest = Manifest.create(run, config, command=command, resumed_from=point.path if point else None)
+    environment_text = json.dumps(environment(built.strategy.device), indent=2) + "\n"
+    write_durably(run.environment, environment_text)
+    hooks = resolution.registry.hooks_of(used_plugins(config)).hook
+    info = RunInfo(run.path, config.experiment.name, config.as_plain(), point.path if point else None)
+    records = RunRecords(run.metrics, epochs=config.trainer.epochs)
+    trainer: Trainer | None = None
+    started = time.perf_counter()
+    try:
+        trainer = _trainer(resolution, built, run, records, extra_callbacks)
+        if point is not None:
+            point.carry_best(CheckpointStore(run.checkpoints))
+            point.restore(trainer)
+        hooks.trainlattice_run_created(run=info)
+        manifest.update(status="running", started=now(), **_progress(trainer.state))
+        trainer.fit()
+    except BaseException as error:
+        state = trainer.state if trainer is not None else TrainerState()
+        status = "interrupted" if isinstance(error, KeyboardInterrupt) else "failed"
+        failure = {"type": type(error).__name__, "message": str(error)}
+        manifest.update(status=status, finished=now(), error=failure, **_progress(state))
+        _tell_failure(hooks, info, error)
+        raise
+    finally:
+        records.close()
+    manifest.update(status="finished", finished=now(), **_progress(trainer.state))
+    result = _result(run.path, trainer.state, config.trainer.monitor, time.perf_counter() - started)
+    hooks.trainlattice_run_finished(
+        run=info,
+        outcome=RunOutcome(
+            result.status,
+            result.stop_reason,
+            result.epoch,
+            result.global_step,
+            result.best_metric,
+            result.best_epoch,
+        ),
+    )
+    return result
+
+
+def _trainer(
+    resolution: Resolution,
+    built: Built,
+    run: RunDirectory,
+    records: RunRecords,
+    extra_callbacks: Iterable[Callback],
+) -> Trainer:
+    extra = [(f"extra#{index}", callback) for index, callback in enumerate(extra_callbacks, start=1)]
+    checkpointer = Checkpointer(
+        CheckpointStore(run.checkpoints),
+        config=resolution.config.as_plain(),
+        components=component_records(resolution.config),
+        budget=built.budget,
+    )
+    services = Services(records, CallbackList([*built.callbacks, *extra]), checkpointer, run.path)
+    return Trainer(
+        resolution.config.trainer,
+        built.mode,
+        built.parts,
+        built.strategy,
+        services,
+        built.train,
+        built.val,
+    )
+
+
+def _progress(state: TrainerState) -> dict[str, Any]:
+    return {
+        "epoch": state.epoch,
+        "global_step": state.global_step,
+        "best_metric": state.best_metric,
+        "best_epoch": state.best_epoch,
+        "stop_reason": state.stop_reason,
+    }
+
+
+def _result(run_dir: Path | None, state: TrainerState, monitor: str, seconds: float) -> RunResult:
+    return RunResult(
+        run_dir,
+        "finished",
+        state.epoch,
+        state.global_step,
+        monitor,
+        state.best_metric,
+        state.best_epoch,
+        state.stop_reason,
+        seconds,
+    )
+
+
+def _nothing_to_train(point: ResumePoint, resolution: Resolution) -> RunResult:
+    state = TrainerState()
+    state.load_state_dict(point.checkpoint.trainer)
+    epochs = resolution.config.trainer.epochs
+    logger.info(
+        "%s has completed %d of %d epochs: nothing is left to train; raise trainer.epochs to train on",
+        point.path,
+        state.epoch,
+        epochs,
+    )
+    return _result(None, state, resolution.config.trainer.monitor, 0.0)
+
+
+def _announce_budget(point: ResumePoint, built: Built, resolution: Resolution) -> None:
+    """A schedule keeps the length that it began with, also where trainer.epochs changed."""
+    trainer = resolution.config.trainer
+    derived = -(-len(built.train) // trainer.accumulate) * trainer.epochs
+    if resolution.config.sections.get("scheduler") and point.checkpoint.budget != derived:
+        logger.info(
+            "the schedule keeps its budget of %s steps from the checkpoint; this configuration alone would "
+            "give %d",
+            point.checkpoint.budget,
+            derived,
+        )
+
+
+def _tell_failure(hooks: Any, info: RunInfo, error: BaseException) -> None:
+    try:
+        hooks.trainlattice_run_failed(run=info, error=error)
+    except Exception:  # the error that ended the run is the one to be raised
+        logger.exception("a plugin failed while it was told of the failure")

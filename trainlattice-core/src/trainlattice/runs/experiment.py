@@ -1,0 +1,123 @@
+"""Runs an experiment: from a file or a mapping to a finished run directory. The entry points of Python code.
+
+The configuration is checked before torch is imported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from trainlattice.config.resolve import Resolution, resolve_file, resolve_mapping
+from trainlattice.diagnostics.errors import CheckpointError
+from trainlattice.runs.directory import RunDirectory, run_of_checkpoint
+from trainlattice.runs.manifest import read_manifest
+from trainlattice.runs.provenance import require_installed
+
+if TYPE_CHECKING:
+    from trainlattice.training.callbacks import Callback
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """How a run ended.
+
+    :param run_dir: its directory; None if there was nothing to train.
+    :param status: ``finished``.
+    :param epoch: completed epochs.
+    :param global_step: optimizer steps, those of the runs it continues included.
+    :param best_metric: best value of ``monitor``, or None.
+    :param seconds: wall time of the training, from the first step to the last checkpoint.
+    """
+
+    run_dir: Path | None
+    status: str
+    epoch: int
+    global_step: int
+    monitor: str
+    best_metric: float | None
+    best_epoch: int | None
+    stop_reason: str | None
+    seconds: float
+
+
+def run_from_file(
+    path: Path | str,
+    *,
+    overrides: Sequence[str] = (),
+    local_files: Sequence[Path | str] = (),
+    resume: Path | str | None = None,
+    extra_callbacks: Iterable[Callback] = (),
+    command: str | None = None,
+) -> RunResult:
+    """Trains what a YAML file says.
+
+    :param overrides: ``KEY=VALUE`` texts, as ``--set`` takes them.
+    :param local_files: Python files with components, as ``--plugin`` takes them.
+    :param resume: a run directory or checkpoint to continue.
+    :param extra_callbacks: called after those of the configuration.
+    :param command: recorded in the manifest.
+    :raises ConfigError: with every mistake in the configuration.
+    """
+    resolution = resolve_file(path, overrides, local_files=local_files)
+    return execute(resolution, resume=resume, extra_callbacks=extra_callbacks, command=command)
+
+
+def run_experiment(
+    config: dict[str, Any],
+    *,
+    overrides: Sequence[str] = (),
+    local_files: Sequence[Path | str] = (),
+    resume: Path | str | None = None,
+    extra_callbacks: Iterable[Callback] = (),
+    command: str | None = None,
+) -> RunResult:
+    """As :func:`run_from_file`, for a configuration given as plain data."""
+    resolution = resolve_mapping(config, overrides, local_files=local_files)
+    return execute(resolution, resume=resume, extra_callbacks=extra_callbacks, command=command)
+
+
+def resume_run(
+    path: Path | str,
+    *,
+    overrides: Sequence[str] = (),
+    local_files: Sequence[Path | str] = (),
+    extra_callbacks: Iterable[Callback] = (),
+    command: str | None = None,
+) -> RunResult:
+    """Continues a run from its directory, or from a checkpoint in one, with its own configuration.
+
+    :param overrides: changes to that configuration; only what leaves the computation alone may change.
+    """
+    path = Path(path)
+    run = RunDirectory(path) if (path / "config.yaml").is_file() else run_of_checkpoint(path)
+    if run is None:
+        what = "has no config.yaml" if path.exists() else "does not exist"
+        raise CheckpointError(
+            f"{path} {what}; give a run directory or a checkpoint inside one, or name the configuration: "
+            f"trainlattice train CONFIG --resume {path}"
+        )
+    if run.manifest.is_file():
+        require_installed(read_manifest(run).get("components", ()), str(run.path))
+    resolution = resolve_file(run.config, overrides, local_files=local_files)
+    return execute(resolution, resume=path, extra_callbacks=extra_callbacks, command=command)
+
+
+def execute(
+    resolution: Resolution,
+    *,
+    resume: Path | str | None,
+    extra_callbacks: Iterable[Callback],
+    command: str | None,
+) -> RunResult:
+    """Builds and trains a configuration that was checked."""
+    from trainlattice.runs.execute import execute_run  # imports torch: only now, since all is well
+
+    return execute_run(
+        resolution,
+        resume=Path(resume) if resume is not None else None,
+        extra_callbacks=extra_callbacks,
+        command=command,
+    )

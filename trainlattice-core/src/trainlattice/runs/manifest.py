@@ -1,0 +1,86 @@
+"""``manifest.json``: what a run is, where its code comes from and how it ended. Torch-free."""
+
+from __future__ import annotations
+
+import json
+import os
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from trainlattice.checkpoint.durable import write_durably
+from trainlattice.config.resolved import ResolvedConfig
+from trainlattice.diagnostics.errors import TrainLatticeError
+from trainlattice.plugin.provenance import git_state
+from trainlattice.runs.directory import RunDirectory
+from trainlattice.runs.provenance import component_records, plugin_records
+from trainlattice.version import __version__
+
+SCHEMA = 1
+
+
+class Manifest:
+    """The manifest of a run under way; every change replaces the file as a whole."""
+
+    def __init__(self, run: RunDirectory, content: dict[str, Any]) -> None:
+        self.run = run
+        self.content = content
+
+    @classmethod
+    def create(
+        cls, run: RunDirectory, config: ResolvedConfig, *, command: str | None, resumed_from: Path | None
+    ) -> Manifest:
+        commit, dirty = git_state(Path.cwd())
+        components = component_records(config)
+        sources = {
+            f"{record['section']}_source": {"module": record["module"], "file": record["file"]}
+            for record in components
+            if "." not in record["section"]
+        }
+        manifest = cls(
+            run,
+            {
+                "schema": SCHEMA,
+                "name": config.experiment.name,
+                "status": "created",
+                "command": command,
+                "seed": config.experiment.seed,
+                "trainlattice": __version__,
+                "git_commit": commit,
+                "git_dirty": dirty,
+                "working_directory": str(Path.cwd()),
+                "pid": os.getpid(),
+                "created": now(),
+                "epoch": 0,
+                "global_step": 0,
+                "resumed_from": str(resumed_from) if resumed_from else None,
+                **sources,
+                "components": components,
+                "plugins": plugin_records(config),
+            },
+        )
+        manifest.update()
+        return manifest
+
+    def update(self, **changes: Any) -> None:
+        """Changes entries and writes the file."""
+        self.content.update(changes)
+        write_durably(self.run.manifest, json.dumps(self.content, indent=2, ensure_ascii=False) + "\n")
+
+
+def read_manifest(run: RunDirectory) -> dict[str, Any]:
+    """The content of a run's manifest. Raises TrainLatticeError if there is none that can be read."""
+    try:
+        content = json.loads(run.manifest.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise TrainLatticeError(f"{run.path} is no run directory: it has no manifest.json") from None
+    except ValueError as error:
+        raise TrainLatticeError(f"{run.manifest} cannot be read: {error}") from None
+    if not isinstance(content, dict):
+        raise TrainLatticeError(f"{run.manifest} cannot be read: it holds no mapping")
+    return content
+
+
+def now() -> str:
+    """The time as ISO 8601, UTC, to the millisecond."""
+    return datetime.now(timezone.utc).isoformat(timespec="milliseconds")

@@ -1,0 +1,78 @@
+"""One small batch through the models before a run begins: do the parts fit?
+
+On the meta device first, where tensors have shapes and no values, so that it costs next to nothing for any
+model. A model that cannot run there (it reads values, or an operator has no meta kernel) is tried for real.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from trainlattice.data.container import BatchError, container_of
+from trainlattice.data.loader import MapSource
+from trainlattice.diagnostics.errors import ConfigError, TrainLatticeError
+from trainlattice.training.mode import Mode
+from trainlattice.training.validation import evaluating
+
+Models = dict[str, nn.Module]
+
+
+def probe(
+    build_models: Callable[[], Models],
+    build_mode: Callable[[Models], Mode],
+    source: MapSource,
+    does_not_fit: Callable[[str, Exception], ConfigError],
+) -> Models:
+    """Builds the models and returns them after a batch of two samples went through.
+
+    :param build_models: builds fresh models on the current default device.
+    :param does_not_fit: makes the error from a description of the batch and what was raised.
+    """
+    batch = source.fetch(torch.arange(min(2, len(source.dataset))))
+    on_meta = _passes_on_meta(build_models, build_mode, batch)
+    torch.manual_seed(source.seed)  # the models' weights do not depend on what the probe drew
+    models = build_models()
+    if not on_meta:
+        try:
+            _check(models, build_mode(models), batch, torch.device("cpu"))
+        except TrainLatticeError:
+            raise
+        except Exception as error:  # any exception of a model or loss means that it cannot take this batch
+            raise does_not_fit(describe(batch), error) from error
+    return models
+
+
+def _passes_on_meta(
+    build_models: Callable[[], Models], build_mode: Callable[[Models], Mode], batch: Any
+) -> bool:
+    """False settles nothing: the reason may be the meta device itself, so a real batch decides."""
+    try:
+        with torch.device("meta"):
+            models = build_models()
+            _check(models, build_mode(models), batch, torch.device("meta"))
+    except Exception:  # any: see above; nothing is hidden, since the real batch raises it again
+        return False
+    return True
+
+
+def _check(models: Models, mode: Mode, batch: Any, device: torch.device) -> None:
+    with evaluating(list(models.values())), torch.no_grad():
+        mode.check(container_of(batch, device))
+
+
+def describe(batch: Any) -> str:
+    """``input [2, 1, 8, 8] float32, target [2] int64``."""
+    try:
+        fields = container_of(batch, torch.device("meta"))
+    except BatchError as error:
+        return str(error)
+    return ", ".join(
+        f"{key} {list(value.shape)} {str(value.dtype).removeprefix('torch.')}"
+        if isinstance(value, Tensor)
+        else f"{key} of type {type(value).__name__}"
+        for key, value in fields.items()
+    )

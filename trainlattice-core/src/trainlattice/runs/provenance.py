@@ -1,0 +1,100 @@
+"""Which code each component of a run comes from, and what has changed since. Torch-free."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from trainlattice.config.resolved import ResolvedConfig
+from trainlattice.diagnostics import nodes
+from trainlattice.diagnostics.errors import PluginError
+from trainlattice.plugin.discovery import installed_version
+from trainlattice.plugin.registration import Plugin
+
+
+def used_plugins(config: ResolvedConfig) -> list[Plugin]:
+    """Plugins that provide a component of this run, each once, in the order of the sections."""
+    return list({id(c.registered.plugin): c.registered.plugin for c in config.components()}.values())
+
+
+def component_records(config: ResolvedConfig) -> list[dict[str, Any]]:
+    """One record for each component: what it is called, who provides it, which options it takes."""
+    records = []
+    for component in config.components():
+        registered = component.registered
+        plugin = registered.plugin
+        records.append(
+            {
+                "section": nodes.dotted(component.path),
+                "kind": registered.kind.name,
+                "name": registered.qualified,
+                "distribution": plugin.distribution_name,
+                "version": plugin.version,
+                "module": registered.component.target,
+                "file": plugin.file,
+                "schema_sha256": registered.schema_sha256,
+            }
+        )
+    return records
+
+
+def plugin_records(config: ResolvedConfig) -> list[dict[str, Any]]:
+    """One record for each plugin that the run uses, with what identifies its code."""
+    return [
+        {
+            "id": plugin.id,
+            "distribution": plugin.distribution_name,
+            "version": plugin.version,
+            **plugin.provenance.as_json(),
+        }
+        for plugin in used_plugins(config)
+    ]
+
+
+def require_installed(records: Iterable[dict[str, Any]], name: str) -> None:
+    """Stops where a distribution that a run used is gone.
+
+    :param name: of the run or checkpoint, for the message.
+    :raises PluginError: with the pip line that brings it back.
+    """
+    missing = {
+        record["distribution"]: record["version"]
+        for record in records
+        if record.get("distribution") and installed_version(record["distribution"]) is None
+    }
+    if missing:
+        pins = " ".join(f"'{distribution}=={version}'" for distribution, version in missing.items())
+        raise PluginError(
+            f"{name} needs {', '.join(missing)}, which {'is' if len(missing) == 1 else 'are'} not installed\n"
+            f"  python -m pip install {pins}"
+        )
+
+
+def drift(saved: Iterable[dict[str, Any]], given: Iterable[dict[str, Any]], name: str) -> list[str]:
+    """Compares the components of a checkpoint with those of a configuration.
+
+    :returns: notices of versions that changed.
+    :raises PluginError: where the options schema of a component changed.
+    """
+    now = {(record["section"], record["name"]): record for record in given}
+    notices, stops = [], []
+    for before in saved:
+        current = now.get((before["section"], before["name"]))
+        if current is None or before["section"].startswith("callbacks"):
+            continue  # another name is a changed configuration, and is reported as such
+        if before["schema_sha256"] != current["schema_sha256"]:
+            repair = ""
+            if before["distribution"]:
+                pin = f"{before['distribution']}=={before['version']}"
+                repair = f"\n  python -m pip install '{pin}'"
+            stops.append(
+                f"the options of {before['kind']} {before['name']!r} are not those of {name}: written with "
+                f"{before['version'] or 'another version'}, installed is {current['version'] or 'another one'}{repair}"
+            )
+        elif before["version"] != current["version"]:
+            notices.append(
+                f"{before['distribution']} is {current['version']}, and {name} was written with {before['version']}"
+            )
+    if stops:
+        raise PluginError("\n".join(stops))
+    return list(dict.fromkeys(notices))

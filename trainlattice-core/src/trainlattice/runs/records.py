@@ -1,0 +1,60 @@
+"""``metrics.jsonl`` and the same records as lines on the console. Torch-free."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+SCHEMA = 1
+_DIGITS = {"lr": ".3g", "max_memory_mb": ".0f"}
+# What a line on the console leaves to the file.
+_QUIET = frozenset({"epoch", "step", "steps_per_sec", "epoch_seconds", "data_seconds"})
+
+
+class RunRecords:
+    """Appends records to a file, one strict JSON object a line, and shows them.
+
+    A number that is not finite is written as null, and its name stands under ``nonfinite``.
+    """
+
+    def __init__(self, path: Path, *, epochs: int, console: bool = True) -> None:
+        self._file = open(path, "a", encoding="utf-8")
+        self._epochs = epochs
+        self._console = console
+
+    def write(self, record: Mapping[str, Any]) -> None:
+        nonfinite = [k for k, v in record.items() if isinstance(v, float) and not math.isfinite(v)]
+        strict = {key: None if key in nonfinite else value for key, value in record.items()}
+        line: dict[str, Any] = {"schema": SCHEMA, "time": round(time.time(), 3), **strict}
+        if nonfinite:
+            line["nonfinite"] = nonfinite
+        self._file.write(json.dumps(line, allow_nan=False, ensure_ascii=False) + "\n")
+        # On a terminal the progress bar shows what a step's record holds.
+        if self._console and (record["type"] == "epoch" or not sys.stdout.isatty()):
+            print(console_line(record, self._epochs), flush=True)
+
+    def flush(self) -> None:
+        """Every record is on disk when this returns."""
+        self._file.flush()
+        os.fsync(self._file.fileno())
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def console_line(record: Mapping[str, Any], epochs: int) -> str:
+    """``epoch 1/5  step 20  loss 0.123  lr 0.001``"""
+    width = len(str(epochs))
+    parts = [f"epoch {record['epoch']:>{width}}/{epochs}", f"step {record['step']}"]
+    for name, value in record.items():
+        if name not in _QUIET and isinstance(value, (int, float)):
+            short = "samples/s" if name.endswith("samples_per_sec") else name
+            digits = ".0f" if short == "samples/s" else _DIGITS.get(name, ".4f")
+            parts.append(f"{short} {format(value, digits)}")
+    return "  ".join(parts)

@@ -1,0 +1,77 @@
+"""Which checkpoint a run continues, and whether it may."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+
+from trainlattice.checkpoint.format import Checkpoint
+from trainlattice.checkpoint.store import CheckpointStore, checkpoint_of, load
+from trainlattice.config.compatibility import changes
+from trainlattice.config.resolve import Resolution
+from trainlattice.diagnostics.errors import CheckpointError
+from trainlattice.runs.provenance import component_records, drift, require_installed
+from trainlattice.training.trainer import Trainer
+from trainlattice.training.checkpointing import restore_trainer
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class ResumePoint:
+    """A checkpoint that fits the configuration."""
+
+    path: Path
+    checkpoint: Checkpoint
+    early_stopping_changed: bool
+
+    def restore(self, trainer: Trainer) -> None:
+        """Puts the state back. A run that had ended early, or whose early_stopping changed, counts stale
+        validations from zero; the best value carries over."""
+        restore_trainer(trainer, self.checkpoint, str(self.path))
+        state = trainer.state
+        if self.early_stopping_changed or state.stop_reason is not None:
+            state.stale_validations = 0
+        state.stop_reason = None
+
+    def carry_best(self, store: CheckpointStore) -> None:
+        """The best checkpoint so far becomes the new run's, by a link or a copy."""
+        best = self.path.parent / "best.pt"
+        if self.checkpoint.trainer["best_metric"] is None:
+            return
+        if not best.is_file():
+            logger.warning(
+                "%s does not exist: the best model so far stays unavailable until a better one is found", best
+            )
+            return
+        store.adopt(best, "best.pt")
+
+
+def find_resume_point(path: Path, resolution: Resolution) -> ResumePoint:
+    """Loads the checkpoint that a path means and compares it with the configuration.
+
+    :raises CheckpointError: if it is damaged, for diagnosis only, or of another configuration.
+    :raises PluginError: if a plugin that it needs is missing or takes other options now.
+    """
+    path = checkpoint_of(path)
+    checkpoint = load(path)
+    if checkpoint.kind != "resume":
+        raise CheckpointError(
+            f"{path} was written when training failed, for diagnosis; resume from {path.parent / 'last.pt'}"
+        )
+    given = resolution.config.as_plain()
+    require_installed(checkpoint.components, str(path))
+    found = changes(checkpoint.config, given)
+    refused = [change for change in found if not change.allowed]
+    if refused:
+        lines = "\n".join(f"  {change}" for change in refused)
+        raise CheckpointError(
+            f"{path} belongs to another configuration; these values may not change on resume:\n{lines}"
+        )
+    for change in found:
+        logger.info("changed on resume: %s", change)
+    for notice in drift(checkpoint.components, component_records(resolution.config), str(path)):
+        logger.warning("%s", notice)
+    stopping = any(change.path.startswith("trainer.early_stopping") for change in found)
+    return ResumePoint(path, checkpoint, stopping)
