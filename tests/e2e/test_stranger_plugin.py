@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from support.cli import run_cli
 
 DOCS = Path(__file__).parents[2] / "docs" / "plugins.md"

@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from trainlattice.plugin.local import register_model as register_model
     from trainlattice.plugin.local import register_optimizer as register_optimizer
     from trainlattice.plugin.local import register_scheduler as register_scheduler
-    from trainlattice.runs.experiment import RunResult as RunResult
     from trainlattice.runs.experiment import resume_run as resume_run
     from trainlattice.runs.experiment import run_experiment as run_experiment
     from trainlattice.runs.experiment import run_from_file as run_from_file
+    from trainlattice.runs.result import RunResult as RunResult
     from trainlattice.training.callbacks import Callback as Callback
     from trainlattice.training.trainer import Trainer as Trainer
 
@@ -38,7 +38,7 @@ _HOMES = {
     "Kind": "trainlattice.plugin",
     "OptionError": "trainlattice.contracts.options",
     "Options": "trainlattice.contracts.options",
-    "RunResult": "trainlattice.runs.experiment",
+    "RunResult": "trainlattice.runs.result",
     "Trainer": "trainlattice.training.trainer",
     "hookimpl": "trainlattice.plugin",
     "register": "trainlattice.plugin.local",

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import re
 import zipfile
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -20,7 +21,7 @@ import torch
 from trainlattice.checkpoint.durable import digest, link_or_copy, sync_directory, write_durably
 from trainlattice.checkpoint.format import Checkpoint
 from trainlattice.checkpoint.index import INDEX, Entry, read_index
-from trainlattice.diagnostics.errors import CheckpointError
+from trainlattice.diagnostics.errors import CheckpointError, CheckpointWriteError
 
 
 class CheckpointStore:
@@ -32,7 +33,8 @@ class CheckpointStore:
     def save(self, checkpoint: Checkpoint, names: Sequence[str]) -> list[Path]:
         """Writes one checkpoint under one or more names. On failure every earlier file is as it was.
 
-        :raises OSError: if the disk is full, read-only or gone.
+        :raises CheckpointWriteError: if the disk is full, read-only or gone, or if the checkpoint holds
+            something that could not be loaded again.
         """
         self._remove_leftovers()
         temporary = self.directory / f".{names[0]}.{os.getpid()}.tmp"
@@ -41,6 +43,8 @@ class CheckpointStore:
                 torch.save(checkpoint.as_plain(), file)
                 file.flush()
                 os.fsync(file.fileno())
+            # Maps the file and reads no tensor: what needs code to be loaded is found now, not on resume.
+            torch.load(os.fspath(temporary), map_location="cpu", weights_only=True, mmap=True)
             sha256, size = digest(temporary)
             epoch, step = checkpoint.trainer["epoch"], checkpoint.trainer["global_step"]
             entry = Entry(sha256, size, epoch, step)
@@ -49,9 +53,14 @@ class CheckpointStore:
             for name in names[1:]:
                 link_or_copy(temporary, self.directory / name)
             os.replace(temporary, self.directory / names[0])
-        except BaseException:
+        except BaseException as error:
             temporary.unlink(missing_ok=True)
-            raise
+            reason = _why_not_written(error)
+            if reason is None:
+                raise
+            raise CheckpointWriteError(
+                f"{self.directory / names[0]} could not be written: {reason}; earlier checkpoints are as they were"
+            ) from error
         sync_directory(self.directory)
         return [self.directory / name for name in names]
 
@@ -61,12 +70,9 @@ class CheckpointStore:
 
     def adopt(self, source: Path, name: str) -> None:
         """Takes over a checkpoint of another run under this name, by a link or a copy."""
-        known = read_index(source.parent).get(source.name)
-        sha256, _size = digest(source)
-        matching = next((entry for entry in known or () if entry.sha256 == sha256), None)
-        if matching is None:
-            raise CheckpointError(f"{source} is damaged: it does not match its index")
-        self._announce({name: matching})
+        trainer = load(source).trainer
+        sha256, size = digest(source)
+        self._announce({name: Entry(sha256, size, trainer["epoch"], trainer["global_step"])})
         link_or_copy(source, self.directory / name)
         sync_directory(self.directory)
 
@@ -95,10 +101,9 @@ def load(path: Path) -> Checkpoint:
     try:
         data = torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
-        first = str(error).strip().splitlines()[0]
         raise CheckpointError(
             f"{path} holds more than tensors and plain data and was not loaded, since that could run code: "
-            f"{first}{_alternatives(path)}"
+            f"{_what_needs_code(error)}{_alternatives(path)}"
         ) from None
     except (RuntimeError, EOFError, OSError, ValueError, KeyError) as error:
         first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
@@ -106,6 +111,25 @@ def load(path: Path) -> Checkpoint:
             f"{path} cannot be read as a checkpoint: {first}{_alternatives(path)}"
         ) from None
     return Checkpoint.from_plain(data, str(path))
+
+
+def _why_not_written(error: BaseException) -> str | None:
+    """None for what has nothing to do with writing, such as an interrupt."""
+    if isinstance(error, pickle.UnpicklingError):
+        return f"it would hold {_what_needs_code(error)}, and a state_dict holds tensors and plain containers"
+    if isinstance(error, (pickle.PicklingError, AttributeError, TypeError)):
+        return f"{error}; a state_dict holds tensors and plain containers"
+    # torch raises a RuntimeError of its zip writer while it handles the OSError of a full disk.
+    cause: BaseException | None = error
+    while cause is not None and not isinstance(cause, OSError):
+        cause = cause.__context__
+    return cause and (cause.strerror or str(cause))
+
+
+def _what_needs_code(error: pickle.UnpicklingError) -> str:
+    """The name in torch's long message of refusal."""
+    found = re.search(r"GLOBAL (\S+)", str(error))
+    return found[1] if found else str(error).strip().splitlines()[0]
 
 
 def _verify(path: Path) -> None:

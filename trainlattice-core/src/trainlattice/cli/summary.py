@@ -8,7 +8,7 @@ import sys
 import click
 
 from trainlattice.diagnostics.source import display_path
-from trainlattice.runs.experiment import RunResult
+from trainlattice.runs.result import RunResult
 
 
 def command_line() -> str:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from math import prod
 
 from trainlattice.config.resolved import ResolvedComponent, Section
-from trainlattice.contracts.records import DatasetContract, LossContract, ModelContract
+from trainlattice.contracts.records import DatasetContract, LossContract, ModeContract, ModelContract
 from trainlattice.contracts.settings import TrainerSettings
 from trainlattice.diagnostics import nodes
 from trainlattice.diagnostics.diagnostic import Diagnostic
@@ -33,7 +33,10 @@ def contract_problems(
             problems += task_problems(loss, loss_contract, dataset.name, dataset_contract, locate)
     if trainer is not None:
         task = loss_contract.task if isinstance(loss_contract, LossContract) else None
-        problems += _trainer_problems(trainer, task, locate)
+        mode = _single(sections, "mode")
+        mode_contract = mode.contract if mode else None
+        measured = mode_contract.metrics if isinstance(mode_contract, ModeContract) else None
+        problems += _trainer_problems(trainer, task, measured, locate)
     return problems
 
 
@@ -102,7 +105,9 @@ def task_problems(
     ]
 
 
-def _trainer_problems(trainer: TrainerSettings, task: str | None, locate: Locate) -> list[Diagnostic]:
+def _trainer_problems(
+    trainer: TrainerSettings, task: str | None, measured: tuple[str, ...] | None, locate: Locate
+) -> list[Diagnostic]:
     problems = []
 
     def problem(option: str, message: str, suggestion: str | None = None) -> None:
@@ -111,8 +116,8 @@ def _trainer_problems(trainer: TrainerSettings, task: str | None, locate: Locate
             Diagnostic("contract", message, locate(path), nodes.dotted(path), suggestion=suggestion)
         )
 
-    metrics = ("val_loss",) if task == "regression" else ("val_loss", "val_accuracy")
-    if trainer.monitor not in metrics:
+    metrics = [f"val_{name}" for name in measured or () if task != "regression" or name != "accuracy"]
+    if measured is not None and trainer.monitor not in metrics:
         reason = " with a regression loss" if task == "regression" else ""
         problem(
             "monitor",

@@ -7,6 +7,7 @@ from trainlattice.diagnostics.diagnostic import Diagnostic
 from trainlattice.diagnostics.hints import closest
 from trainlattice.diagnostics.source import Mark
 from trainlattice.plugin.discovery import normalized
+from trainlattice.plugin.local import LOCAL
 from trainlattice.plugin.registration import Plugin
 from trainlattice.plugin.registry import Registered, Registry
 
@@ -50,6 +51,16 @@ def _conflict(kind: Kind, name: str, found: list[Registered], mark: Mark | None,
 def _no_plugin(
     registry: Registry, kind: Kind, name: str, provider: str, mark: Mark | None, path: str
 ) -> Diagnostic:
+    if provider == LOCAL:
+        return Diagnostic(
+            "unknown-component",
+            f"{kind.name} {name!r} comes from a local file, and none of the local files declares it",
+            mark,
+            path,
+            notes=(
+                "name the file with --plugin FILE or plugins.local, or import the module that registers it",
+            ),
+        )
     distribution = provider if "-" in provider else f"trainlattice-plugin-{provider.replace('_', '-')}"
     ids = [plugin.id for plugin in registry.plugins]
     match = closest(provider, ids)

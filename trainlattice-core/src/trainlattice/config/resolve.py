@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import TypeVar
 
 from trainlattice.config import document as documents
+from trainlattice.config.components import ComponentResolver, wrong_type
 from trainlattice.config.contracts import contract_problems
 from trainlattice.config.document import Document
-from trainlattice.config.lookup import find_component
 from trainlattice.config.requirements import requirement_problems
-from trainlattice.config.resolved import ResolvedComponent, ResolvedConfig, Section
+from trainlattice.config.resolved import ResolvedConfig, Section
 from trainlattice.config.validation import validate
 from trainlattice.contracts.kind import Kind
 from trainlattice.contracts.options import Options
@@ -105,20 +105,8 @@ class _Resolver:
         if plugins is not None:
             plugins = self.local_components(plugins)
             self.diagnostics += requirement_problems(plugins, self.locate)
-        mode_registered, mode = self.mode()
-        contract = mode.contract() if mode else None
-        sections: dict[str, Section] = {}
-        if mode_registered is not None and mode is not None:
-            sections["mode"] = ResolvedComponent(mode_registered, mode, None, ("mode",))
         self.unknown_sections()
-        if isinstance(contract, ModeContract):
-            self.mode_sections(contract)
-        for kind in self.registry.kinds.values():
-            if kind.name == "mode":
-                continue
-            found = self.section(kind, contract if isinstance(contract, ModeContract) else None)
-            if found is not None:
-                sections[kind.section] = found
+        sections = self.component_sections()
         experiment = self.core_section("experiment", ExperimentSettings)
         trainer = self.core_section("trainer", TrainerSettings)
         # A contract is compared wherever both of its sides are valid, whatever else is wrong.
@@ -158,20 +146,13 @@ class _Resolver:
         if entry is None or (isinstance(entry.node, Scalar) and entry.node.value is None):
             return schema()
         if not isinstance(entry.node, Mapping):
-            self.expected_mapping(section, entry.node)
+            self.diagnostics.append(wrong_type(section, entry.node, "a mapping of options"))
             return None
         options, diagnostics = validate(
             schema, entry.node, (section,), owner=f"the section {section!r}", at=entry.key_mark
         )
         self.diagnostics += diagnostics
         return options
-
-    def expected_mapping(self, section: str, node: Node, instead: str = "a mapping of options") -> None:
-        self.diagnostics.append(
-            Diagnostic(
-                "wrong-type", f"expected {instead}, got {nodes.describe(node)}", node.mark, path=section
-            )
-        )
 
     def unknown_sections(self) -> None:
         legal = [*CORE_SECTIONS, *(kind.section for kind in self.registry.kinds.values())]
@@ -233,13 +214,22 @@ class _Resolver:
                 paths.append(name)
         return plugins.model_copy(update={"local": tuple(paths)})
 
-    # --- sections of components ------------------------------------------------------------------
-
-    def mode(self) -> tuple[Registered | None, Options | None]:
-        entry = self.entry("mode")
-        kind = self.registry.kinds["mode"]
-        found = self.one(kind, entry.node if entry else None, ("mode",), entry.key_mark if entry else None)
-        return (found.registered, found.options) if found else (None, None)
+    def component_sections(self) -> dict[str, Section]:
+        """The mode first: it says which sections it reads."""
+        components = ComponentResolver(self.registry, self.entry, self.document.root.mark)
+        mode = components.mode()
+        stated = mode.contract if mode else None
+        contract = stated if isinstance(stated, ModeContract) else None
+        sections: dict[str, Section] = {"mode": mode} if mode else {}
+        if contract is not None:
+            self.mode_sections(contract)
+        for kind in self.registry.kinds.values():
+            found = components.section(kind, contract) if kind.name != "mode" else None
+            if found is not None:
+                sections[kind.section] = found
+        self.diagnostics += components.diagnostics
+        self.warnings += components.warnings
+        return sections
 
     def mode_sections(self, contract: ModeContract) -> None:
         """Sections that the mode needs, and sections that it does not read."""
@@ -267,160 +257,6 @@ class _Resolver:
                         notes=("remove it, or name a mode that reads it",),
                     )
                 )
-
-    def section(self, kind: Kind, contract: ModeContract | None) -> Section | None:
-        entry = self.entry(kind.section)
-        if contract is not None and not kind.every_mode:
-            if kind.section not in (*contract.required, *contract.optional):
-                return None
-        roles = contract.roles.get(kind.section) if contract is not None else None
-        if roles is not None:
-            return self.roles(kind, entry, roles)
-        if kind.form == "list":
-            return self.many(kind, entry)
-        if entry is None and contract is not None and kind.section in contract.required:
-            return None  # reported as missing
-        return self.one(
-            kind, entry.node if entry else None, (kind.section,), entry.key_mark if entry else None
-        )
-
-    def many(self, kind: Kind, entry: Entry | None) -> Section | None:
-        if entry is None:
-            default = self.one(kind, None, (kind.section, 0), None)
-            return (default,) if default is not None else ()
-        if isinstance(entry.node, Scalar) and entry.node.value is None:
-            return ()
-        if not isinstance(entry.node, nodes.Sequence):
-            self.expected_mapping(kind.section, entry.node, f"a list of {kind.name}s")
-            return None
-        found = [
-            self.one(kind, item, (kind.section, index), item.mark)
-            for index, item in enumerate(entry.node.items)
-        ]
-        return tuple(component for component in found if component is not None)
-
-    def roles(self, kind: Kind, entry: Entry | None, roles: tuple[str, ...]) -> Section | None:
-        if entry is None:
-            return None
-        if not isinstance(entry.node, Mapping) or not set(entry.node.entries) <= set(roles):
-            self.expected_mapping(kind.section, entry.node, f"a mapping with the keys {', '.join(roles)}")
-            return None
-        found: dict[str, ResolvedComponent] = {}
-        for role in roles:
-            below = entry.node.entries.get(role)
-            path = (kind.section, role)
-            component = self.one(
-                kind, below.node if below else None, path, below.key_mark if below else entry.key_mark
-            )
-            if component is not None:
-                found[role] = component
-        return found
-
-    def one(
-        self, kind: Kind, node: Node | None, path: nodes.Path, key_mark: Mark | None
-    ) -> ResolvedComponent | None:
-        """One component: its name, then the keys of core beside it, then its own options."""
-        if node is None or (isinstance(node, Scalar) and node.value is None):
-            registered = self.default(kind, key_mark, path)
-            if registered is None:
-                return None
-            node = Mapping({}, key_mark or self.document.root.mark)
-        else:
-            node = documents.expanded(node)
-            if not isinstance(node, Mapping):
-                self.expected_mapping(nodes.dotted(path), node, f"the name of a {kind.name} or a mapping")
-                return None
-            named = self.registered(kind, node, path, key_mark or node.mark)
-            if named is None:
-                return None
-            registered = named
-        return self.options(registered, node, path, key_mark or node.mark)
-
-    def default(self, kind: Kind, mark: Mark | None, path: nodes.Path) -> Registered | None:
-        """What stands where the YAML is silent; None if nothing claims to."""
-        claims = self.registry.defaults(kind.name)
-        if len(claims) > 1:
-            self.diagnostics.append(
-                Diagnostic(
-                    "conflict",
-                    f"several plugins claim to be the default {kind.name}",
-                    mark,
-                    path=nodes.dotted(path),
-                    notes=(
-                        *(f"{c.qualified}   {c.plugin}" for c in claims),
-                        f"fix: name one, such as {kind.section}: {{name: '{claims[0].qualified}'}}",
-                    ),
-                )
-            )
-        return claims[0] if len(claims) == 1 else None
-
-    def registered(self, kind: Kind, node: Mapping, path: nodes.Path, mark: Mark) -> Registered | None:
-        name = nodes.child(node, "name")
-        if name is None:
-            registered = self.default(kind, mark, path)
-            if registered is None and not self.registry.defaults(kind.name):
-                self.diagnostics.append(
-                    Diagnostic(
-                        "missing-option",
-                        f"the section {nodes.dotted(path)!r} needs a name: which {kind.name}?",
-                        mark,
-                        path=nodes.dotted((*path, "name")),
-                        notes=(f"see: trainlattice plugins list --kind {kind.name}",),
-                    )
-                )
-            return registered
-        if not isinstance(name, Scalar) or not isinstance(name.value, str) or not name.value:
-            self.diagnostics.append(
-                Diagnostic(
-                    "wrong-type",
-                    f"expected the name of a {kind.name}, got {nodes.describe(name)}",
-                    name.mark,
-                    path=nodes.dotted((*path, "name")),
-                )
-            )
-            return None
-        found = find_component(self.registry, kind, name.value, name.mark, nodes.dotted((*path, "name")))
-        if isinstance(found, Diagnostic):
-            self.diagnostics.append(found)
-            return None
-        if found.component.deprecated:
-            self.warnings.append(
-                Diagnostic(
-                    "deprecated",
-                    f"{kind.name} {found.qualified!r} is deprecated: {found.component.deprecated}",
-                    name.mark,
-                    path=nodes.dotted((*path, "name")),
-                    level="warning",
-                )
-            )
-        return found
-
-    def options(
-        self, registered: Registered, node: Mapping, path: nodes.Path, mark: Mark
-    ) -> ResolvedComponent | None:
-        owner = f"{registered.kind.name} {registered.qualified!r}"
-        help_line = f"(trainlattice plugins info {registered.qualified})"
-        name = node.entries.get("name")
-        at = name.node.mark if name else mark
-        try:
-            schema = registered.options_class
-        except PluginError as error:
-            self.diagnostics.append(Diagnostic("broken-plugin", str(error), at, nodes.dotted(path)))
-            return None
-        settings_schema = settings_class(registered.kind)
-        beside = frozenset(settings_schema.model_fields) if settings_schema else frozenset()
-        entries = {key: entry for key, entry in node.entries.items() if key != "name"}
-        own = Mapping({k: e for k, e in entries.items() if k not in beside}, node.mark)
-        options, diagnostics = validate(schema, own, path, owner=owner, at=at, help_line=help_line)
-        settings: Options | None = None
-        if settings_schema is not None:
-            core = Mapping({k: e for k, e in entries.items() if k in beside}, node.mark)
-            settings, more = validate(settings_schema, core, path, owner=owner, at=at)
-            diagnostics += more
-        self.diagnostics += diagnostics
-        if diagnostics or options is None:
-            return None
-        return ResolvedComponent(registered, options, settings, path)
 
 
 def _command_line(text: str) -> Mark:

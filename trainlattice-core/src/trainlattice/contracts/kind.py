@@ -12,6 +12,9 @@ TARGET = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
 ALWAYS_RESERVED = frozenset({"name", "as"})
 """Keys that core reads beside the options of a component of any kind."""
 
+CORE_SECTION_NAMES = frozenset({"experiment", "extends", "plugins", "trainer"})
+"""Top-level keys that core itself reads: no kind can have one as its section."""
+
 
 @dataclass(frozen=True)
 class Kind:
@@ -31,7 +34,7 @@ class Kind:
     name: str
     section: str
     form: Literal["one", "list"] = "one"
-    arguments: tuple[str, ...] = ("options",)
+    arguments: tuple[str, ...] = ("options", "seed")
     settings: str | None = None
     reserved: frozenset[str] = frozenset()
     every_mode: bool = False
@@ -66,6 +69,13 @@ class Component:
         for label, value in (("kind", self.kind), ("name", self.name), ("target", self.target)):
             if not isinstance(value, str):
                 return f"component {label} {value!r} is not a string"
+        for label, text in (
+            ("summary", self.summary),
+            ("deprecated", self.deprecated or ""),
+            ("default_for", self.default_for or ""),
+        ):
+            if not isinstance(text, str):
+                return f"{self.kind} {self.name!r}: {label} {text!r} is not a string"
         what = f"{self.kind} {self.name!r}"
         if not NAME.fullmatch(self.name):
             return f"{what}: a name has lower-case letters, digits and underscores, and starts with a letter"
@@ -120,6 +130,7 @@ CORE_KINDS = (
         "callbacks",
         form="list",
         summary="observes the run",
+        arguments=("options",),
         every_mode=True,
     ),
 )

@@ -8,4 +8,8 @@ from trainlattice.contracts.records import ModeContract
 
 class SupervisedOptions(Options):
     def contract(self) -> ModeContract:
-        return ModeContract(required=("model", "dataset"), optional=("loss", "optimizer", "scheduler"))
+        return ModeContract(
+            required=("model", "dataset"),
+            optional=("loss", "optimizer", "scheduler"),
+            metrics=("loss", "accuracy"),
+        )

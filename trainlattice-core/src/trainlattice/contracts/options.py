@@ -33,7 +33,6 @@ class Options(BaseModel):
         allow_inf_nan=False,
         validate_default=True,
         protected_namespaces=(),
-        use_attribute_docstrings=False,
     )
 
     def contract(self) -> Contract | None:

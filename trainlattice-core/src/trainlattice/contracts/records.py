@@ -60,6 +60,8 @@ class ModeContract:
 
     :param required: sections without which it cannot run.
     :param optional: sections that it reads where they are given (or have a default).
+    :param metrics: names of the metrics that it measures, without their phase, such as ``loss``; None if
+        they depend on more than its options.
     :param roles: for a section that names several components by role, its roles, such as
         ``{"model": ("generator", "discriminator")}``; then the section is a mapping from role to component.
 
@@ -68,6 +70,7 @@ class ModeContract:
 
     required: tuple[str, ...] = ()
     optional: tuple[str, ...] = ()
+    metrics: tuple[str, ...] | None = None
     roles: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 

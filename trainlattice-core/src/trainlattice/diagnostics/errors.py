@@ -53,6 +53,10 @@ class CheckpointError(TrainLatticeError):
     exit_code = 2
 
 
+class CheckpointWriteError(TrainLatticeError):
+    """A checkpoint that could not be written. Earlier ones are as they were."""
+
+
 class NonFiniteLossError(TrainLatticeError):
     """The training loss became NaN or infinite."""
 

@@ -3,7 +3,8 @@
 Works on PyYAML's event stream, so that depth, size and alias expansion are bounded while reading, and
 nothing is ever constructed that the text does not spell out. Refused: duplicate keys (both places are
 shown), tags other than YAML's own plain ones, several documents, more than 256 KiB, more than 100,000
-values after alias expansion, more than 100 levels, aliases inside their own anchor.
+values after alias expansion (a long text counts as several), more than 100 levels, aliases inside their
+own anchor.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from trainlattice.diagnostics.yaml_scalars import ScalarError, resolve
 MOST_BYTES = 256 * 1024
 MOST_VALUES = 100_000
 MOST_LEVELS = 100
+CHARACTERS_PER_VALUE = 100  # an alias repeats the text of its anchor too: long texts count as more values
 
 _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml's scanner is ten times faster
 _PLAIN_TAGS = {f"tag:yaml.org,2002:{name}" for name in ("str", "int", "float", "bool", "null", "seq", "map")}
@@ -96,6 +98,8 @@ class _Reader:
             event = next(self.events)
         except yaml.YAMLError as error:
             self.syntax_error(error, text)
+        except UnicodeEncodeError:  # only text that did not come from a file
+            _refuse("not-unicode", f"{self.source.name}: a lone surrogate is not a character")
         if not isinstance(event, yaml.StreamEndEvent):
             _refuse("two-documents", "a second YAML document begins here; a file holds one", self.mark(event))
         return root
@@ -114,14 +118,7 @@ class _Reader:
         self.count(1, mark)
         if event.anchor is not None:
             self.anchors[event.anchor] = None
-        if event.tag not in (None, "!") and event.tag not in _PLAIN_TAGS:
-            self.diagnostics.append(
-                Diagnostic(
-                    "tag",
-                    f"the tag {event.tag!r} is not supported; YAML here names no Python objects",
-                    mark,
-                )
-            )
+        self.check_tag(event, mark)
         before = self.values
         node: Node
         if isinstance(event, yaml.ScalarEvent):
@@ -135,6 +132,16 @@ class _Reader:
         if event.anchor is not None:
             self.anchors[event.anchor] = node
         return node
+
+    def check_tag(self, event: Any, mark: Mark) -> None:
+        if event.tag not in (None, "!") and event.tag not in _PLAIN_TAGS:
+            self.diagnostics.append(
+                Diagnostic(
+                    "tag",
+                    f"the tag {event.tag!r} is not supported; YAML here names no Python objects",
+                    mark,
+                )
+            )
 
     def alias(self, anchor: str, mark: Mark, level: int) -> Node:
         node = self.anchors.get(anchor)
@@ -151,10 +158,16 @@ class _Reader:
     def count(self, values: int, mark: Mark) -> None:
         self.values += values
         if self.values > MOST_VALUES:
-            _refuse("too-many-values", f"more than {MOST_VALUES:,} values, aliases expanded", mark)
+            _refuse(
+                "too-many-values",
+                f"more than {MOST_VALUES:,} values, aliases expanded ({CHARACTERS_PER_VALUE} characters of "
+                "text count as one)",
+                mark,
+            )
 
     def scalar(self, event: Any, mark: Mark) -> Scalar:
         text: str = event.value
+        self.count(len(text) // CHARACTERS_PER_VALUE, mark)
         if any("\ud800" <= c <= "\udfff" for c in text):
             self.diagnostics.append(Diagnostic("not-unicode", "a lone surrogate is not a character", mark))
             return Scalar("", "", mark)
@@ -191,6 +204,7 @@ class _Reader:
             key_mark = self.mark(event)
             if not isinstance(event, yaml.ScalarEvent):
                 _refuse("yaml-syntax", "a key must be plain text", key_mark)
+            self.check_tag(event, key_mark)
             key = self.scalar(event, key_mark).text
             is_merge = key == "<<" and event.implicit[0]
             node = self.node(next(self.events), level + 1)
@@ -226,13 +240,20 @@ class _Reader:
         problem = getattr(error, "problem", None) or getattr(error, "reason", None) or str(error)
         if place is None:
             position = getattr(error, "position", 0) or 0
-            before = text[:position]
-            line, column = before.count("\n") + 1, position - (before.rfind("\n") + 1) + 1
+            if issubclass(_Loader, yaml.SafeLoader):
+                before = text[:position]
+            else:  # libyaml counts bytes
+                before = text.encode()[:position].decode(errors="ignore")
+            lines = f"{before}.".splitlines()
+            line, column = len(lines), len(lines[-1])
             character = getattr(error, "character", None)
             if isinstance(character, int):
                 problem = f"{problem} (U+{character:04X})"
         else:
             line, column = place.line + 1, place.column + 1
+            begin = getattr(error, "context_mark", None)
+            if begin is not None and begin.line < place.line:
+                problem = f"{problem} ({error.context}, which begins on line {begin.line + 1})"
         mark = Mark(self.source, line, column, 1, self.order)
         if mark.text[:column].lstrip(" ").startswith("\t"):
             problem = "a tab cannot indent YAML; use spaces"

@@ -42,19 +42,27 @@ def declarations(group: str) -> list[Declaration]:
     """All entry points of a group, sorted by name and distribution.
 
     A distribution that is found twice (an ``egg-info`` beside a source tree, ``lib64`` linked to
-    ``lib``) counts once, as for an import: the first on ``sys.path``. Damaged metadata is passed over,
-    since nothing could be imported through it.
+    ``lib``) counts once, as for an import: the first on ``sys.path``. Metadata that no tool could read is
+    passed over.
     """
     found: list[Declaration] = []
-    for distribution in _distributions():
-        text = distribution.read_text("entry_points.txt")
-        if not text or group not in text:
+    for name, distribution in _distributions():
+        try:
+            found += _declared(name, distribution, group)
+        except Exception:  # the parsers of importlib.metadata raise whatever a damaged file leads to
             continue
-        name, version = distribution.metadata["Name"], distribution.metadata["Version"] or "unknown"
-        for entry in distribution.entry_points:
-            if entry.group == group:
-                found.append(Declaration(entry.name, entry.value, name, version, distribution))
     return sorted(found, key=lambda d: (d.name, normalized(d.distribution_name)))
+
+
+def _declared(name: str, distribution: Distribution, group: str) -> list[Declaration]:
+    text = distribution.read_text("entry_points.txt")
+    if not text or group not in text:
+        return []
+    own = distribution.metadata
+    name = own["Name"] if "Name" in own else name
+    version = own["Version"] if "Version" in own else "unknown"
+    entries = dict.fromkeys((e.name, e.value) for e in distribution.entry_points if e.group == group)
+    return [Declaration(key, value, name, version, distribution) for key, value in entries]
 
 
 def declaration_of(distribution_name: str, name: str, value: str) -> Declaration | None:
@@ -74,7 +82,7 @@ def installed_version(distribution_name: str) -> str | None:
         return None
 
 
-def _distributions() -> Iterator[Distribution]:
+def _distributions() -> Iterator[tuple[str, Distribution]]:
     """Installed distributions, the first of each name; names are read from the directory's name."""
     seen: set[str] = set()
     for distribution in metadata.distributions():
@@ -84,4 +92,4 @@ def _distributions() -> Iterator[Distribution]:
         key = normalized(name or distribution.metadata["Name"] or "")
         if key and key not in seen:
             seen.add(key)
-            yield distribution
+            yield key, distribution

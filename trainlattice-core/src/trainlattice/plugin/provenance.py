@@ -46,8 +46,9 @@ def source_kind(distribution: Distribution) -> tuple[Literal["wheel", "editable"
             direct_url = json.loads(text)
         except ValueError:
             return "wheel", None
-        if direct_url.get("dir_info", {}).get("editable"):
-            return "editable", unquote(urlparse(direct_url.get("url", "")).path) or None
+        directory = direct_url.get("dir_info") if isinstance(direct_url, dict) else None
+        if isinstance(directory, dict) and directory.get("editable"):
+            return "editable", unquote(urlparse(str(direct_url.get("url", ""))).path) or None
     return "wheel", None
 
 

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 import pluggy
 
-from trainlattice.contracts.kind import NAME, Component, Kind
+from trainlattice.contracts.kind import CORE_SECTION_NAMES, NAME, TARGET, Component, Kind
 from trainlattice.diagnostics.hints import did_you_mean
 from trainlattice.plugin import provenance
 from trainlattice.plugin.discovery import Declaration
@@ -91,8 +91,7 @@ def load(manager: pluggy.PluginManager, declaration: Declaration) -> Plugin:
     module = guarded(plugin, lambda: _import(declaration.value))
     if module is not None:
         plugin.file = getattr(module, "__file__", None)
-        plugin.broken = hook_problem(manager, module, f"{declaration.distribution_name}:{declaration.name}")
-        plugin.module = None if plugin.broken else module
+        register_hooks(manager, plugin, module, f"{declaration.distribution_name}:{declaration.name}")
     return plugin
 
 
@@ -104,17 +103,31 @@ def _import(value: str) -> Any:
     return found
 
 
-def hook_problem(manager: pluggy.PluginManager, module: Any, name: str) -> str | None:
+def register_hooks(manager: pluggy.PluginManager, plugin: Plugin, module: Any, name: str) -> None:
+    """Registers the hooks of a plugin's module, or marks the plugin as broken."""
+    fault = guarded(plugin, lambda: _hook_problem(manager, module, name))
+    plugin.broken = plugin.broken or fault
+    plugin.module = None if plugin.broken else module
+
+
+def _hook_problem(manager: pluggy.PluginManager, module: Any, name: str) -> str | None:
     """Registers a module's hooks; what is wrong with them, or None."""
+    if manager.is_registered(module):
+        return f"{manager.get_name(module)} declares the same module, which is registered once"
+    if manager.has_plugin(name):
+        return f"{name} is declared twice, and the first declaration counts"
     for attribute in dir(module):
-        if attribute.startswith(f"{PROJECT}_") and callable(getattr(module, attribute)):
+        if attribute.startswith(f"{PROJECT}_") and callable(hook := getattr(module, attribute)):
             if not hasattr(HookSpecs, attribute):
                 hint = did_you_mean(attribute, (n for n in vars(HookSpecs) if n.startswith(PROJECT)))
                 return f"{attribute} is no hook of TrainLattice" + (f"; {hint}" if hint else "")
+            if not hasattr(hook, f"{PROJECT}_impl"):
+                return f"{attribute} is not marked with @hookimpl"
     try:
         manager.register(module, name=name)
     except pluggy.PluginValidationError as error:
-        manager.unregister(module)
+        if manager.is_registered(module):
+            manager.unregister(module)
         return " ".join(str(error).split())
     return None
 
@@ -152,8 +165,18 @@ def _kind_problem(kind: Kind) -> str | None:
     for label, value in (("name", kind.name), ("section", kind.section)):
         if not (isinstance(value, str) and NAME.fullmatch(value)):
             return f"kind {label} {value!r}: lower-case letters, digits and underscores"
+    if kind.section in CORE_SECTION_NAMES:
+        return f"kind {kind.name!r}: the section {kind.section!r} belongs to core"
     if kind.form not in ("one", "list"):
         return f"kind {kind.name!r}: form is 'one' or 'list', not {kind.form!r}"
+    if kind.settings is not None and not (isinstance(kind.settings, str) and TARGET.fullmatch(kind.settings)):
+        return f"kind {kind.name!r}: settings {kind.settings!r} is not of the form 'package.module:Class'"
+    for label, words, container in (
+        ("arguments", kind.arguments, tuple),
+        ("reserved", kind.reserved, frozenset),
+    ):
+        if not (isinstance(words, container) and all(isinstance(word, str) for word in words)):
+            return f"kind {kind.name!r}: {label} {words!r} is no {container.__name__} of strings"
     return None
 
 
@@ -169,7 +192,10 @@ def _collect(
 
     def call() -> list[T]:
         returned: list[T] = []
-        for result in caller():
+        results = caller()
+        if not results and caller.get_hookimpls():  # pluggy leaves out None
+            raise TypeError(f"{hook} returned None, expected a list of {expected.__name__}")
+        for result in results:
             if not isinstance(result, Iterable) or isinstance(result, (str, bytes)):
                 raise TypeError(f"{hook} returned {result!r}, expected a list of {expected.__name__}")
             for item in result:
@@ -203,7 +229,10 @@ def guarded(plugin: Plugin, call: Callable[[], T]) -> T | None:
 
 def cause(error: BaseException, plugin: Plugin | None = None) -> str:
     """An exception in one line: type, text, the last line outside the import machinery, and advice."""
-    text = " ".join(str(error).split())
+    try:
+        text = " ".join(str(error).split())
+    except Exception:  # whatever a plugin raises may be written carelessly too
+        text = ""
     line = f"{type(error).__name__}: {text}" if text else type(error).__name__
     frames = [
         frame

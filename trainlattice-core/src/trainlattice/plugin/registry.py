@@ -27,9 +27,9 @@ from trainlattice.plugin.registration import (
     cause,
     collect_components,
     collect_kinds,
-    hook_problem,
     load,
     new_plugin_manager,
+    register_hooks,
 )
 from trainlattice.version import __version__
 
@@ -169,8 +169,7 @@ class Registry:
     def add_module(self, module: Any, *, plugin_id: str) -> Plugin:
         """Registers a module with hooks that no distribution declares, for tests of plugins."""
         plugin = Plugin(plugin_id, None, None, file=getattr(module, "__file__", None))
-        plugin.broken = hook_problem(self.manager, module, plugin_id)
-        plugin.module = None if plugin.broken else module
+        register_hooks(self.manager, plugin, module, plugin_id)
         self._add([plugin])
         return plugin
 

@@ -13,6 +13,7 @@ from torch import nn
 from trainlattice.config.contracts import model_problems, task_problems
 from trainlattice.config.resolve import Resolution
 from trainlattice.config.resolved import ResolvedComponent
+from trainlattice.contracts.kind import CORE_KINDS
 from trainlattice.contracts.options import OptionError
 from trainlattice.contracts.records import DatasetContract, LossContract, ModelContract
 from trainlattice.contracts.settings import DatasetSettings
@@ -60,16 +61,17 @@ def build(resolution: Resolution, *, budget: int | None = None) -> Built:
     steps = -(-len(train) // config.trainer.accumulate) * config.trainer.epochs
     budget = budget or steps
     loss = builder.loss(splits.contract)
+    others = builder.others()
     models = probe(
         lambda: builder.models(splits.contract),
-        lambda models: builder.mode(Parts(models, {}, loss, splits.contract)),
+        lambda models: builder.mode(Parts(models, {}, loss, splits.contract, others)),
         train,
         builder.does_not_fit,
     )
     models = {role: strategy.prepare(model) for role, model in models.items()}
     if isinstance(loss, nn.Module):
         loss = strategy.prepare(loss)
-    parts = Parts(models, builder.updates(models, strategy, budget), loss, splits.contract)
+    parts = Parts(models, builder.updates(models, strategy, budget), loss, splits.contract, others)
     mode = builder.mode(parts)
     callbacks = builder.callbacks()
     # Weights are drawn; what follows starts from the seed again, however many numbers the build drew.
@@ -89,7 +91,10 @@ def choose_device(resolution: Resolution) -> torch.device:
         raise _error(resolution, ("trainer", "device"), "device", f"{name!r}: this machine has {has}")
     if resolution.config.trainer.precision == "fp16" and device.type != "cuda":
         raise _error(
-            resolution, ("trainer", "precision"), "device", "fp16 needs a CUDA device, and the run is on the CPU"
+            resolution,
+            ("trainer", "precision"),
+            "device",
+            "fp16 needs a CUDA device, and the run is on the CPU",
         )
     return device
 
@@ -116,7 +121,8 @@ class _Builder:
 
     def data(self) -> tuple[Splits, MapSource, MapSource | None]:
         component = self.config.one("dataset")
-        assert component is not None and isinstance(component.settings, DatasetSettings)
+        assert component is not None
+        assert isinstance(component.settings, DatasetSettings)
         splits = self.call(component, seed=self.config.experiment.seed)
         if not isinstance(splits, Splits):
             raise PluginError(
@@ -176,9 +182,24 @@ class _Builder:
         built: Callable[..., Any] | None = self.call(component, data=data) if component else None
         return built
 
-    def updates(
-        self, models: Mapping[str, nn.Module], strategy: Strategy, budget: int
-    ) -> dict[str, Update]:
+    def others(self) -> dict[str, Any]:
+        """Components of kinds that plugins brought, by section: one, or a list or mapping of them."""
+        core_sections = {kind.section for kind in CORE_KINDS}
+        built: dict[str, Any] = {}
+        for section, found in self.config.sections.items():
+            if section in core_sections:
+                continue
+            if isinstance(found, ResolvedComponent):
+                built[section] = self.call(found, seed=self.config.experiment.seed)
+            elif isinstance(found, tuple):
+                built[section] = [self.call(c, seed=self.config.experiment.seed) for c in found]
+            else:
+                built[section] = {
+                    role: self.call(c, seed=self.config.experiment.seed) for role, c in found.items()
+                }
+        return built
+
+    def updates(self, models: Mapping[str, nn.Module], strategy: Strategy, budget: int) -> dict[str, Update]:
         """One update for each optimizer. A single optimizer takes the parameters of every model."""
         optimizers, schedulers = self.roles("optimizer"), self.roles("scheduler")
         updates = {}
@@ -207,7 +228,9 @@ class _Builder:
         assert component is not None
         mode = self.call(component, parts=parts)
         if not isinstance(mode, Mode):
-            raise PluginError(f"{component.registered.what} returned a {type(mode).__name__}, expected a Mode")
+            raise PluginError(
+                f"{component.registered.what} returned a {type(mode).__name__}, expected a Mode"
+            )
         return mode
 
     def callbacks(self) -> list[tuple[str, Callback]]:

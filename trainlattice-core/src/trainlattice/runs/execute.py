@@ -16,10 +16,10 @@ from trainlattice.plugin.lifecycle import RunInfo, RunOutcome
 from trainlattice.runs.build import Built, build
 from trainlattice.runs.directory import RunDirectory, create
 from trainlattice.runs.environment import environment
-from trainlattice.runs.experiment import RunResult
 from trainlattice.runs.manifest import Manifest, now
 from trainlattice.runs.provenance import component_records, used_plugins
 from trainlattice.runs.records import RunRecords
+from trainlattice.runs.result import RunResult
 from trainlattice.runs.resume import ResumePoint, find_resume_point
 from trainlattice.training.callbacks import Callback, CallbackList
 from trainlattice.training.checkpointing import Checkpointer
@@ -61,13 +61,18 @@ def execute_run(
             point.carry_best(CheckpointStore(run.checkpoints))
             point.restore(trainer)
         hooks.trainlattice_run_created(run=info)
+        logger.info("run directory: %s", run.path)
+        logger.info("%s", _size(built))
         manifest.update(status="running", started=now(), **_progress(trainer.state))
         trainer.fit()
     except BaseException as error:
         state = trainer.state if trainer is not None else TrainerState()
         status = "interrupted" if isinstance(error, KeyboardInterrupt) else "failed"
         failure = {"type": type(error).__name__, "message": str(error)}
-        manifest.update(status=status, finished=now(), error=failure, **_progress(state))
+        try:
+            manifest.update(status=status, finished=now(), error=failure, **_progress(state))
+        except OSError as unwritten:  # a full disk, perhaps: the error that ended the run is to be raised
+            logger.warning("%s still says that the run is under way: %s", run.manifest, unwritten)
         _tell_failure(hooks, info, error)
         raise
     finally:
@@ -111,6 +116,15 @@ def _trainer(
         services,
         built.train,
         built.val,
+    )
+
+
+def _size(built: Built) -> str:
+    """``52,000 parameters on cpu, 1,438 training samples, 45 steps per epoch``"""
+    parameters = sum(p.numel() for model in built.parts.models.values() for p in model.parameters())
+    return (
+        f"{parameters:,} parameters on {built.strategy.device}, {len(built.train.dataset):,} training samples, "
+        f"{len(built.train):,} batches per epoch"
     )
 
 

@@ -6,7 +6,6 @@ The configuration is checked before torch is imported.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,32 +14,10 @@ from trainlattice.diagnostics.errors import CheckpointError
 from trainlattice.runs.directory import RunDirectory, run_of_checkpoint
 from trainlattice.runs.manifest import read_manifest
 from trainlattice.runs.provenance import require_installed
+from trainlattice.runs.result import RunResult
 
 if TYPE_CHECKING:
     from trainlattice.training.callbacks import Callback
-
-
-@dataclass(frozen=True)
-class RunResult:
-    """How a run ended.
-
-    :param run_dir: its directory; None if there was nothing to train.
-    :param status: ``finished``.
-    :param epoch: completed epochs.
-    :param global_step: optimizer steps, those of the runs it continues included.
-    :param best_metric: best value of ``monitor``, or None.
-    :param seconds: wall time of the training, from the first step to the last checkpoint.
-    """
-
-    run_dir: Path | None
-    status: str
-    epoch: int
-    global_step: int
-    monitor: str
-    best_metric: float | None
-    best_epoch: int | None
-    stop_reason: str | None
-    seconds: float
 
 
 def run_from_file(

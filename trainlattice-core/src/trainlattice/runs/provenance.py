@@ -89,7 +89,7 @@ def drift(saved: Iterable[dict[str, Any]], given: Iterable[dict[str, Any]], name
                 repair = f"\n  python -m pip install '{pin}'"
             stops.append(
                 f"the options of {before['kind']} {before['name']!r} are not those of {name}: written with "
-                f"{before['version'] or 'another version'}, installed is {current['version'] or 'another one'}{repair}"
+                f"{before['version'] or 'another version'}, now {current['version'] or 'another one'}{repair}"
             )
         elif before["version"] != current["version"]:
             notices.append(

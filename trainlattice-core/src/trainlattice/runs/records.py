@@ -24,7 +24,7 @@ class RunRecords:
     """
 
     def __init__(self, path: Path, *, epochs: int, console: bool = True) -> None:
-        self._file = open(path, "a", encoding="utf-8")
+        self._file = open(path, "a", encoding="utf-8")  # noqa: SIM115  closed by close()
         self._epochs = epochs
         self._console = console
 

@@ -12,8 +12,8 @@ from trainlattice.config.compatibility import changes
 from trainlattice.config.resolve import Resolution
 from trainlattice.diagnostics.errors import CheckpointError
 from trainlattice.runs.provenance import component_records, drift, require_installed
-from trainlattice.training.trainer import Trainer
 from trainlattice.training.checkpointing import restore_trainer
+from trainlattice.training.trainer import Trainer
 
 logger = logging.getLogger(__name__)
 

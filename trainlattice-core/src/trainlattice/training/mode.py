@@ -40,12 +40,14 @@ class Parts:
     :param updates: by role; a run with one optimizer has the role ``optimizer``.
     :param loss: the loss component, or None for a mode without the section.
     :param data: what is known about the samples.
+    :param others: by section, what the components of kinds that plugins brought were built into.
     """
 
     models: Mapping[str, nn.Module]
     updates: Mapping[str, Update]
     loss: Callable[[Any, Any], Tensor] | None
     data: DatasetContract = field(default_factory=DatasetContract)
+    others: Mapping[str, Any] = field(default_factory=dict)
 
 
 class Mode:

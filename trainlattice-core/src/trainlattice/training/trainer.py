@@ -144,18 +144,20 @@ class Trainer:
             model.train()
         for window in self._windows(clock):
             weights = [self.mode.weight(container) for container in window]
-            step_means = WeightedMeans()
             applied = self._stepper.run(window, weights)
             self.state.global_step += applied
             self.state.skipped_steps += not applied
             clock.count(sum(weights))
+            logs = applied and self.state.global_step % self.settings.log_every == 0
+            step_means = WeightedMeans()
             for container, weight in zip(window, weights, strict=True):
                 measured = self.mode.measure(container)
                 means.add(measured, weight)
-                step_means.add(measured, weight)
+                if logs:
+                    step_means.add(measured, weight)
                 for call in self.callbacks.on_batch_end:
                     call(self, "train", container)
-            if applied and self.state.global_step % self.settings.log_every == 0:
+            if logs:
                 self._record("batch", step_means.compute() | clock.rates(), lr=self._applied_lr())
             for call in self.callbacks.on_step_end:
                 call(self)
@@ -243,13 +245,13 @@ class Trainer:
                 call(self, path)
 
     def _save_emergency(self) -> None:
-        """Diagnostic only. A disk that is full must not hide the error that is being raised."""
+        """Diagnostic only."""
         if self.services.checkpointer is None:
             return
         try:
             self.services.checkpointer.save(self, ["emergency.pt"], kind="emergency")
-        except OSError as failure:
-            logger.warning("emergency.pt could not be written: %s", failure)
+        except Exception as failure:  # whatever it is, it must not hide the error that is being raised
+            logger.warning("emergency.pt was not written: %s", failure)
 
     def _applied_lr(self) -> float:
         return next(iter(self.parts.updates.values())).applied_lr

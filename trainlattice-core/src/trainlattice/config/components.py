@@ -1,0 +1,205 @@
+"""The sections that name components: which component, the keys of core beside it, its own options."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from trainlattice.config import document as documents
+from trainlattice.config.lookup import find_component
+from trainlattice.config.resolved import ResolvedComponent, Section
+from trainlattice.config.validation import validate
+from trainlattice.contracts.kind import Kind
+from trainlattice.contracts.options import Options
+from trainlattice.contracts.records import ModeContract
+from trainlattice.diagnostics import nodes
+from trainlattice.diagnostics.diagnostic import Diagnostic
+from trainlattice.diagnostics.errors import PluginError
+from trainlattice.diagnostics.nodes import Entry, Mapping, Node, Scalar
+from trainlattice.diagnostics.source import Mark
+from trainlattice.plugin.registry import Registered, Registry, settings_class
+
+Entries = Callable[[str], "Entry | None"]
+
+
+@dataclass
+class ComponentResolver:
+    """Resolves component sections one by one; mistakes gather in ``diagnostics``.
+
+    :param entry: the entry of a top-level section, or None.
+    :param root_mark: the place of the whole configuration.
+    """
+
+    registry: Registry
+    entry: Entries
+    root_mark: Mark
+    diagnostics: list[Diagnostic] = field(default_factory=list)
+    warnings: list[Diagnostic] = field(default_factory=list)
+
+    def mode(self) -> ResolvedComponent | None:
+        """The component of the section ``mode``, or its default."""
+        entry = self.entry("mode")
+        kind = self.registry.kinds["mode"]
+        return self.one(kind, entry.node if entry else None, ("mode",), entry.key_mark if entry else None)
+
+    def section(self, kind: Kind, contract: ModeContract | None) -> Section | None:
+        """What the section of a kind names; None if it is absent, has no default or cannot be used."""
+        entry = self.entry(kind.section)
+        if contract is not None and not kind.every_mode:
+            if kind.section not in (*contract.required, *contract.optional):
+                return None
+        roles = contract.roles.get(kind.section) if contract is not None else None
+        if roles is not None:
+            return self.roles(kind, entry, roles)
+        if kind.form == "list":
+            return self.many(kind, entry)
+        if entry is None and contract is not None and kind.section in contract.required:
+            return None  # reported as missing
+        return self.one(
+            kind, entry.node if entry else None, (kind.section,), entry.key_mark if entry else None
+        )
+
+    def many(self, kind: Kind, entry: Entry | None) -> Section | None:
+        if entry is None:
+            default = self.one(kind, None, (kind.section, 0), None)
+            return (default,) if default is not None else ()
+        if isinstance(entry.node, Scalar) and entry.node.value is None:
+            return ()
+        if not isinstance(entry.node, nodes.Sequence):
+            self.diagnostics.append(wrong_type(kind.section, entry.node, f"a list of {kind.name}s"))
+            return None
+        found = [
+            self.one(kind, item, (kind.section, index), item.mark)
+            for index, item in enumerate(entry.node.items)
+        ]
+        return tuple(component for component in found if component is not None)
+
+    def roles(self, kind: Kind, entry: Entry | None, roles: tuple[str, ...]) -> Section | None:
+        if entry is None:
+            return None
+        if not isinstance(entry.node, Mapping) or not set(entry.node.entries) <= set(roles):
+            keys = f"a mapping with the keys {', '.join(roles)}"
+            self.diagnostics.append(wrong_type(kind.section, entry.node, keys))
+            return None
+        found: dict[str, ResolvedComponent] = {}
+        for role in roles:
+            below = entry.node.entries.get(role)
+            path = (kind.section, role)
+            component = self.one(
+                kind, below.node if below else None, path, below.key_mark if below else entry.key_mark
+            )
+            if component is not None:
+                found[role] = component
+        return found
+
+    def one(
+        self, kind: Kind, node: Node | None, path: nodes.Path, key_mark: Mark | None
+    ) -> ResolvedComponent | None:
+        """One component: its name, then the keys of core beside it, then its own options."""
+        if node is None or (isinstance(node, Scalar) and node.value is None):
+            registered = self.default(kind, key_mark, path)
+            if registered is None:
+                return None
+            node = Mapping({}, key_mark or self.root_mark)
+        else:
+            node = documents.expanded(node)
+            if not isinstance(node, Mapping):
+                what = f"the name of a {kind.name} or a mapping"
+                self.diagnostics.append(wrong_type(nodes.dotted(path), node, what))
+                return None
+            named = self.registered(kind, node, path, key_mark or node.mark)
+            if named is None:
+                return None
+            registered = named
+        return self.options(registered, node, path, key_mark or node.mark)
+
+    def default(self, kind: Kind, mark: Mark | None, path: nodes.Path) -> Registered | None:
+        """What stands where the YAML is silent; None if nothing claims to."""
+        claims = self.registry.defaults(kind.name)
+        if len(claims) > 1:
+            self.diagnostics.append(
+                Diagnostic(
+                    "conflict",
+                    f"several plugins claim to be the default {kind.name}",
+                    mark,
+                    path=nodes.dotted(path),
+                    notes=(
+                        *(f"{c.qualified}   {c.plugin}" for c in claims),
+                        f"fix: name one, such as {kind.section}: {{name: '{claims[0].qualified}'}}",
+                    ),
+                )
+            )
+        return claims[0] if len(claims) == 1 else None
+
+    def registered(self, kind: Kind, node: Mapping, path: nodes.Path, mark: Mark) -> Registered | None:
+        name = nodes.child(node, "name")
+        if name is None:
+            registered = self.default(kind, mark, path)
+            if registered is None and not self.registry.defaults(kind.name):
+                self.diagnostics.append(
+                    Diagnostic(
+                        "missing-option",
+                        f"the section {nodes.dotted(path)!r} needs a name: which {kind.name}?",
+                        mark,
+                        path=nodes.dotted((*path, "name")),
+                        notes=(f"see: trainlattice plugins list --kind {kind.name}",),
+                    )
+                )
+            return registered
+        if not isinstance(name, Scalar) or not isinstance(name.value, str) or not name.value:
+            self.diagnostics.append(
+                Diagnostic(
+                    "wrong-type",
+                    f"expected the name of a {kind.name}, got {nodes.describe(name)}",
+                    name.mark,
+                    path=nodes.dotted((*path, "name")),
+                )
+            )
+            return None
+        found = find_component(self.registry, kind, name.value, name.mark, nodes.dotted((*path, "name")))
+        if isinstance(found, Diagnostic):
+            self.diagnostics.append(found)
+            return None
+        if found.component.deprecated:
+            self.warnings.append(
+                Diagnostic(
+                    "deprecated",
+                    f"{kind.name} {found.qualified!r} is deprecated: {found.component.deprecated}",
+                    name.mark,
+                    path=nodes.dotted((*path, "name")),
+                    level="warning",
+                )
+            )
+        return found
+
+    def options(
+        self, registered: Registered, node: Mapping, path: nodes.Path, mark: Mark
+    ) -> ResolvedComponent | None:
+        owner = f"{registered.kind.name} {registered.qualified!r}"
+        help_line = f"(trainlattice plugins info {registered.qualified})"
+        name = node.entries.get("name")
+        at = name.node.mark if name else mark
+        try:
+            schema = registered.options_class
+        except PluginError as error:
+            self.diagnostics.append(Diagnostic("broken-plugin", str(error), at, nodes.dotted(path)))
+            return None
+        settings_schema = settings_class(registered.kind)
+        beside = frozenset(settings_schema.model_fields) if settings_schema else frozenset()
+        entries = {key: entry for key, entry in node.entries.items() if key != "name"}
+        own = Mapping({k: e for k, e in entries.items() if k not in beside}, node.mark)
+        options, diagnostics = validate(schema, own, path, owner=owner, at=at, help_line=help_line)
+        settings: Options | None = None
+        if settings_schema is not None:
+            core = Mapping({k: e for k, e in entries.items() if k in beside}, node.mark)
+            settings, more = validate(settings_schema, core, path, owner=owner, at=at)
+            diagnostics += more
+        self.diagnostics += diagnostics
+        if diagnostics or options is None:
+            return None
+        return ResolvedComponent(registered, options, settings, path)
+
+
+def wrong_type(path: str, node: Node, expected: str) -> Diagnostic:
+    """A section or component that is not of the form it must have."""
+    return Diagnostic("wrong-type", f"expected {expected}, got {nodes.describe(node)}", node.mark, path)

@@ -1,0 +1,29 @@
+"""How a run ended, for whoever started it. Torch-free."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """How a run ended.
+
+    :param run_dir: its directory; None if there was nothing to train.
+    :param status: ``finished``.
+    :param epoch: completed epochs.
+    :param global_step: optimizer steps, those of the runs it continues included.
+    :param best_metric: best value of ``monitor``, or None.
+    :param seconds: wall time of the training, from the first step to the last checkpoint.
+    """
+
+    run_dir: Path | None
+    status: str
+    epoch: int
+    global_step: int
+    monitor: str
+    best_metric: float | None
+    best_epoch: int | None
+    stop_reason: str | None
+    seconds: float
