@@ -32,7 +32,13 @@ class ProgressBar(Callback):
 
     def on_epoch_start(self, trainer: Trainer) -> None:
         epoch, epochs = trainer.state.epoch + 1, trainer.settings.epochs
-        self.bar.reset(self.task, total=trainer.steps_per_epoch, description=f"epoch {epoch}/{epochs}")
+        description = f"epoch {epoch}/{epochs}" if epochs is not None else f"epoch {epoch}"
+        self.bar.reset(
+            self.task,
+            total=trainer.steps_per_epoch,
+            completed=trainer.progress.windows,
+            description=description,
+        )
         self.bar.start()
 
     def on_step_end(self, trainer: Trainer) -> None:

@@ -13,6 +13,7 @@ RUNTIME_ONLY = frozenset(
         "trainer.device",
         "trainer.log_every",
         "trainer.epochs",
+        "trainer.max_steps",
         "trainer.early_stopping",
         "dataset.num_workers",
         "callbacks",

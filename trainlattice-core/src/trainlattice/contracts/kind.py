@@ -103,7 +103,7 @@ CORE_KINDS = (
         summary="where batches come from",
         arguments=("options", "seed"),
         settings="trainlattice.contracts.settings:DatasetSettings",
-        reserved=frozenset({"batch_size", "num_workers", "prefetch_factor", "drop_last", "shuffle"}),
+        reserved=frozenset({"batch_size", "num_workers", "drop_last", "prefetch_factor", "shuffle"}),
     ),
     Kind(
         "loss",

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, model_validator
 
 from trainlattice.contracts.options import (
     LocalPath,
@@ -48,15 +48,34 @@ def _device(device: str) -> str:
     return device
 
 
+class CompileSettings(Options):
+    mode: Literal["default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"] = Field(
+        "default", description="As torch.compile takes it."
+    )
+    backend: Annotated[str, Field(min_length=1)] = Field("inductor", description="As torch.compile takes it.")
+    dynamic: bool | None = Field(None, description="Whether shapes may change; null: torch decides.")
+
+
 class TrainerSettings(Options):
-    epochs: PositiveInt = Field(1, description="Passes over the training set.")
+    epochs: PositiveInt | None = Field(
+        1, description="Passes over the training set; null (the default beside max_steps): no limit."
+    )
+    max_steps: PositiveInt | None = Field(
+        None, description="Optimizer steps after which the run ends; null: no limit."
+    )
     device: Annotated[str, AfterValidator(_device)] = Field(
         "auto", description="auto (cuda if there is one, else cpu), cpu, cuda or cuda:N."
     )
     validate_every: PositiveInt = Field(1, description="Epochs between two validations.")
+    validate_every_steps: PositiveInt | None = Field(
+        None, description="Optimizer steps between two validations, beside those at epoch ends; null: none."
+    )
     log_every: PositiveInt = Field(10, description="Optimizer steps between two batch records.")
     monitor: Annotated[str, Field(min_length=1)] = Field(
-        "val_loss", description="The validation metric that selects best.pt: val_loss or val_accuracy."
+        "val_loss", description="The validation metric that selects best.pt, such as val_accuracy."
+    )
+    monitor_mode: Literal["auto", "min", "max"] = Field(
+        "auto", description="Whether smaller or larger is better; auto: larger for accuracies, else smaller."
     )
     max_grad_norm: PositiveFloat | None = Field(
         None, description="Total gradient norm above which gradients are scaled down; null: never."
@@ -64,12 +83,39 @@ class TrainerSettings(Options):
     accumulate: PositiveInt = Field(
         1, description="Micro-batches per optimizer step; the last step of an epoch may have fewer."
     )
+    accumulate_weighting: Literal["samples", "fixed"] = Field(
+        "samples",
+        description="Weight of a micro-batch in its step: its share of the samples, or 1 / accumulate.",
+    )
     precision: Literal["fp32", "bf16", "fp16"] = Field(
         "fp32", description="Number format of forward passes (autocast); fp16 needs CUDA."
     )
     early_stopping: EarlyStoppingSettings | None = Field(
         None, description="Stops when trainer.monitor no longer improves; null: never."
     )
+    nonfinite: Literal["stop", "skip", "continue"] = Field(
+        "stop",
+        description="What a NaN or infinite loss or gradient does: end the run before the optimizer sees it, "
+        "leave out the step, or nothing.",
+    )
+    nonfinite_budget: NonNegativeInt = Field(
+        10, description="Steps that nonfinite: skip may leave out in one run."
+    )
+    compile: CompileSettings | None = Field(None, description="torch.compile of the model; null: not.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _max_steps_stands_alone(cls, data: Any) -> Any:
+        """``max_steps`` without ``epochs`` trains for as many epochs as that takes."""
+        if isinstance(data, dict) and data.get("max_steps") is not None and "epochs" not in data:
+            return {**data, "epochs": None}
+        return data
+
+    @model_validator(mode="after")
+    def _ends(self) -> TrainerSettings:
+        if self.epochs is None and self.max_steps is None:
+            raise ValueError("the run would never end: give epochs or max_steps")
+        return self
 
 
 class PluginsSettings(Options):
@@ -86,6 +132,7 @@ class DatasetSettings(Options):
 
     batch_size: PositiveInt = Field(64, description="Samples per micro-batch.")
     num_workers: NonNegativeInt = Field(0, description="Loader processes; 0 loads in the main process.")
+    drop_last: bool = Field(False, description="Leave out a last training batch that is not full.")
 
 
 CORE_SECTIONS: dict[str, type[Options]] = {

@@ -19,15 +19,17 @@ class BatchError(TypeError):
     """A batch of a form that no container can be made from."""
 
 
-def container_of(batch: Any, device: torch.device) -> Container:
+def container_of(batch: Any, device: torch.device, dtype: torch.dtype | None = None) -> Container:
     """A batch ``(input, target)`` or a dict of fields, on the device.
+
+    :param dtype: the model's: float64 values, which NumPy makes of everything, become values of this type.
 
     :raises BatchError: for anything else.
     """
     if isinstance(batch, Mapping):
-        return {_key(str(key)): _to(value, device) for key, value in batch.items()}
+        return {_key(str(key)): _to(value, device, dtype) for key, value in batch.items()}
     if isinstance(batch, Sequence) and len(batch) == 2:
-        return {"input": _to(batch[0], device), "target": _to(batch[1], device)}
+        return {"input": _to(batch[0], device, dtype), "target": _to(batch[1], device, dtype)}
     form = f"a {type(batch).__name__}" + (f" of {len(batch)}" if isinstance(batch, Sequence) else "")
     raise BatchError(f"a batch is a pair (input, target) or a dict, and this dataset yields {form}")
 
@@ -59,5 +61,8 @@ def _key(name: str) -> str:
     return f"input/{name}"
 
 
-def _to(value: Any, device: torch.device) -> Any:
-    return value.to(device, non_blocking=True) if hasattr(value, "to") else value
+def _to(value: Any, device: torch.device, dtype: torch.dtype | None) -> Any:
+    if isinstance(value, Tensor):
+        narrows = value.dtype == torch.float64 and dtype is not None
+        return value.to(device, dtype if narrows else value.dtype, non_blocking=True)
+    return value.to(device) if hasattr(value, "to") else value

@@ -18,31 +18,44 @@ class MapSource:
     """The batches of one dataset, epoch by epoch.
 
     :param shuffle: whether each epoch has an order of its own; else it is 0, 1, 2, ...
+    :param drop_last: leaves out a last batch that is not full.
     :param num_workers: loader processes; 0 loads in this process. The batches are the same.
     """
 
     def __init__(
-        self, dataset: MapDataset, *, batch_size: int, shuffle: bool, seed: int, num_workers: int = 0
+        self,
+        dataset: MapDataset,
+        *,
+        batch_size: int,
+        shuffle: bool,
+        seed: int,
+        num_workers: int = 0,
+        drop_last: bool = False,
     ) -> None:
         self.dataset = dataset
         self.batch_size = batch_size
         self.shuffle = shuffle
         self.seed = seed
         self.num_workers = num_workers
+        self.drop_last = drop_last
         self.fetch = BatchFetcher(dataset)
 
     def __len__(self) -> int:
-        """Batches per epoch, the ragged last one included."""
-        return -(-len(self.dataset) // self.batch_size)
+        """Batches per epoch, the ragged last one included unless it is dropped."""
+        full, rest = divmod(len(self.dataset), self.batch_size)
+        return full + (rest > 0 and not self.drop_last)
 
-    def batches(self, epoch: int) -> Iterator[Any]:
-        """The batches of one epoch; touches no global random state of this process."""
+    def batches(self, epoch: int, start: int = 0) -> Iterator[Any]:
+        """The batches of one epoch from the given one on; touches no global random state of this process.
+
+        What lies before ``start`` is not loaded.
+        """
         size = len(self.dataset)
         if self.shuffle:
             order = epoch_order(size, seed=self.seed, epoch=epoch)
         else:
             order = torch.arange(size)
-        chunks = torch.split(order, self.batch_size) if size else ()
+        chunks = torch.split(order, self.batch_size)[start : len(self)] if size else ()
         if self.num_workers == 0:
             return map(self.fetch, chunks)
         return iter(

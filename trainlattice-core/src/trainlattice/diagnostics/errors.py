@@ -57,7 +57,7 @@ class CheckpointWriteError(TrainLatticeError):
     """A checkpoint that could not be written. Earlier ones are as they were."""
 
 
-class NonFiniteLossError(TrainLatticeError):
-    """The training loss became NaN or infinite."""
+class NonFiniteError(TrainLatticeError):
+    """A training loss, gradient or weight became NaN or infinite."""
 
     exit_code = 12

@@ -26,8 +26,10 @@ from trainlattice.diagnostics.errors import ConfigError, PluginError, TrainLatti
 from trainlattice.runs.probe import probe
 from trainlattice.training.callbacks import Callback
 from trainlattice.training.mode import Mode, Parts
+from trainlattice.training.nonfinite import FiniteGuard
 from trainlattice.training.precision import grad_scaler
 from trainlattice.training.strategy import SingleDevice, Strategy
+from trainlattice.training.trainer import total_steps
 from trainlattice.training.update import Update
 
 
@@ -45,12 +47,13 @@ class Built:
     val: MapSource | None
     callbacks: list[tuple[str, Callback]]
     budget: int
+    guard: FiniteGuard
 
 
 def build(resolution: Resolution, *, budget: int | None = None) -> Built:
     """Opens the data and builds everything, in the order: data, models, optimizers, loss, mode, callbacks.
 
-    :param budget: of the checkpoint that is resumed; by default steps per epoch times epochs.
+    :param budget: of the checkpoint that is resumed; by default the length of the run.
     :raises ConfigError: for an option or contract that only the opened data shows to be wrong.
     """
     config = resolution.config
@@ -58,8 +61,8 @@ def build(resolution: Resolution, *, budget: int | None = None) -> Built:
     seed_everything(config.experiment.seed)
     builder = _Builder(resolution)
     splits, train, val = builder.data()
-    steps = -(-len(train) // config.trainer.accumulate) * config.trainer.epochs
-    budget = budget or steps
+    budget = budget or total_steps(config.trainer, -(-len(train) // config.trainer.accumulate))
+    guard = FiniteGuard(config.trainer.nonfinite, strategy.device, budget=config.trainer.nonfinite_budget)
     loss = builder.loss(splits.contract)
     others = builder.others()
     models = probe(
@@ -71,12 +74,12 @@ def build(resolution: Resolution, *, budget: int | None = None) -> Built:
     models = {role: strategy.prepare(model) for role, model in models.items()}
     if isinstance(loss, nn.Module):
         loss = strategy.prepare(loss)
-    parts = Parts(models, builder.updates(models, strategy, budget), loss, splits.contract, others)
+    parts = Parts(models, builder.updates(models, strategy, budget, guard), loss, splits.contract, others)
     mode = builder.mode(parts)
     callbacks = builder.callbacks()
     # Weights are drawn; what follows starts from the seed again, however many numbers the build drew.
     seed_everything(config.experiment.seed)
-    return Built(mode, parts, strategy, train, val, callbacks, budget)
+    return Built(mode, parts, strategy, train, val, callbacks, budget, guard)
 
 
 def choose_device(resolution: Resolution) -> torch.device:
@@ -151,6 +154,7 @@ class _Builder:
                 shuffle=shuffle,
                 seed=self.config.experiment.seed,
                 num_workers=settings.num_workers,
+                drop_last=settings.drop_last and shuffle,
             )
 
         return splits, source(splits.train, True), source(splits.val, False) if splits.val else None
@@ -199,7 +203,9 @@ class _Builder:
                 }
         return built
 
-    def updates(self, models: Mapping[str, nn.Module], strategy: Strategy, budget: int) -> dict[str, Update]:
+    def updates(
+        self, models: Mapping[str, nn.Module], strategy: Strategy, budget: int, guard: FiniteGuard
+    ) -> dict[str, Update]:
         """One update for each optimizer. A single optimizer takes the parameters of every model."""
         optimizers, schedulers = self.roles("optimizer"), self.roles("scheduler")
         updates = {}
@@ -220,6 +226,7 @@ class _Builder:
                 scheduler=scheduler,
                 scaler=grad_scaler(self.config.trainer.precision, strategy.device),
                 max_grad_norm=self.config.trainer.max_grad_norm,
+                guard=guard,
             )
         return updates
 

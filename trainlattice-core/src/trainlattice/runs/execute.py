@@ -12,6 +12,7 @@ from typing import Any
 from trainlattice.checkpoint.durable import write_durably
 from trainlattice.checkpoint.store import CheckpointStore
 from trainlattice.config.resolve import Resolution
+from trainlattice.contracts.settings import TrainerSettings
 from trainlattice.plugin.lifecycle import RunInfo, RunOutcome
 from trainlattice.runs.build import Built, build
 from trainlattice.runs.directory import RunDirectory, create
@@ -24,7 +25,7 @@ from trainlattice.runs.resume import ResumePoint, find_resume_point
 from trainlattice.training.callbacks import Callback, CallbackList
 from trainlattice.training.checkpointing import Checkpointer
 from trainlattice.training.state import TrainerState
-from trainlattice.training.trainer import Services, Trainer
+from trainlattice.training.trainer import Services, Trainer, total_steps
 
 logger = logging.getLogger(__name__)
 
@@ -41,7 +42,7 @@ def execute_run(
     for warning in resolution.warnings:
         logger.warning("%s", warning.render())
     point = find_resume_point(resume, resolution) if resume is not None else None
-    if point is not None and point.checkpoint.trainer["epoch"] >= config.trainer.epochs:
+    if point is not None and _is_complete(point, config.trainer):
         return _nothing_to_train(point, resolution)
     built = build(resolution, budget=point.checkpoint.budget if point else None)
     if point is not None:
@@ -107,7 +108,8 @@ def _trainer(
         components=component_records(resolution.config),
         budget=built.budget,
     )
-    services = Services(records, CallbackList([*built.callbacks, *extra]), checkpointer, run.path)
+    callbacks = CallbackList([*built.callbacks, *extra])
+    services = Services(records, callbacks, checkpointer, run.path, built.guard)
     return Trainer(
         resolution.config.trainer,
         built.mode,
@@ -152,15 +154,22 @@ def _result(run_dir: Path | None, state: TrainerState, monitor: str, seconds: fl
     )
 
 
+def _is_complete(point: ResumePoint, settings: TrainerSettings) -> bool:
+    saved = point.checkpoint.trainer
+    return (settings.epochs is not None and saved["epoch"] >= settings.epochs) or (
+        settings.max_steps is not None and saved["global_step"] >= settings.max_steps
+    )
+
+
 def _nothing_to_train(point: ResumePoint, resolution: Resolution) -> RunResult:
     state = TrainerState()
     state.load_state_dict(point.checkpoint.trainer)
-    epochs = resolution.config.trainer.epochs
     logger.info(
-        "%s has completed %d of %d epochs: nothing is left to train; raise trainer.epochs to train on",
+        "%s has completed %d epochs, %d steps: nothing is left to train; raise trainer.epochs or "
+        "trainer.max_steps to train on",
         point.path,
         state.epoch,
-        epochs,
+        state.global_step,
     )
     return _result(None, state, resolution.config.trainer.monitor, 0.0)
 
@@ -168,7 +177,7 @@ def _nothing_to_train(point: ResumePoint, resolution: Resolution) -> RunResult:
 def _announce_budget(point: ResumePoint, built: Built, resolution: Resolution) -> None:
     """A schedule keeps the length that it began with, also where trainer.epochs changed."""
     trainer = resolution.config.trainer
-    derived = -(-len(built.train) // trainer.accumulate) * trainer.epochs
+    derived = total_steps(trainer, -(-len(built.train) // trainer.accumulate))
     if resolution.config.sections.get("scheduler") and point.checkpoint.budget != derived:
         logger.info(
             "the schedule keeps its budget of %s steps from the checkpoint; this configuration alone would "

@@ -23,7 +23,7 @@ class RunRecords:
     A number that is not finite is written as null, and its name stands under ``nonfinite``.
     """
 
-    def __init__(self, path: Path, *, epochs: int, console: bool = True) -> None:
+    def __init__(self, path: Path, *, epochs: int | None, console: bool = True) -> None:
         self._file = open(path, "a", encoding="utf-8")  # noqa: SIM115  closed by close()
         self._epochs = epochs
         self._console = console
@@ -48,10 +48,11 @@ class RunRecords:
         self._file.close()
 
 
-def console_line(record: Mapping[str, Any], epochs: int) -> str:
+def console_line(record: Mapping[str, Any], epochs: int | None) -> str:
     """``epoch 1/5  step 20  loss 0.123  lr 0.001``"""
-    width = len(str(epochs))
-    parts = [f"epoch {record['epoch']:>{width}}/{epochs}", f"step {record['step']}"]
+    width = len(str(epochs)) if epochs is not None else 0
+    of = f"/{epochs}" if epochs is not None else ""
+    parts = [f"epoch {record['epoch']:>{width}}{of}", f"step {record['step']}"]
     for name, value in record.items():
         if name not in _QUIET and isinstance(value, (int, float)):
             short = "samples/s" if name.endswith("samples_per_sec") else name

@@ -13,6 +13,7 @@ from trainlattice.checkpoint.rng import capture_rng, restore_rng
 from trainlattice.checkpoint.store import CheckpointStore
 from trainlattice.data.order import ORDER_VERSION
 from trainlattice.diagnostics.errors import CheckpointError
+from trainlattice.training.nonfinite import all_finite
 
 if TYPE_CHECKING:
     from trainlattice.training.trainer import Trainer
@@ -32,10 +33,14 @@ class Checkpointer:
     components: list[dict[str, Any]]
     budget: int | None
 
+    def is_finite(self, trainer: Trainer) -> bool:
+        """Whether all that a checkpoint would hold is finite. Reads every tensor."""
+        return all_finite(capture(_stateful(trainer)))
+
     def save(self, trainer: Trainer, names: Sequence[str], *, kind: str = "resume") -> list[Path]:
         """Writes the state as it is now under each of the names."""
         checkpoint = Checkpoint(
-            states=capture(_stateful(trainer)),
+            states={**capture(_stateful(trainer)), "progress": trainer.progress.state_dict()},
             trainer=trainer.state.state_dict(),
             rng=capture_rng(),
             config=self.config,
@@ -58,7 +63,9 @@ def restore_trainer(trainer: Trainer, checkpoint: Checkpoint, name: str) -> None
             f"trainlattice-core has {ORDER_VERSION}: the same samples cannot be drawn again"
         )
     try:
-        restore(_stateful(trainer), checkpoint.states)
+        states = dict(checkpoint.states)
+        trainer.progress.load_state_dict(states.pop("progress"), trainer.strategy.device)
+        restore(_stateful(trainer), states)
     except (KeyError, ValueError, RuntimeError) as error:
         text = error.args[0] if isinstance(error, KeyError) and error.args else error
         raise CheckpointError(f"{name} does not fit this run: {text}") from error

@@ -9,9 +9,10 @@ from typing import Any
 from torch import Tensor, nn
 
 from trainlattice.contracts.records import DatasetContract
-from trainlattice.data.container import Container
+from trainlattice.data.container import Container, batch_size
 from trainlattice.training.update import Update
 
+Weight = int | float | Tensor
 Window = Sequence[Container]
 """The containers of one step of the run; one for each micro-batch."""
 
@@ -71,9 +72,14 @@ class Mode:
         """Metrics of one batch that went through ``phases`` or ``evaluate``: scalar means over its samples."""
         raise NotImplementedError
 
-    def weight(self, container: Container) -> int:
-        """How much this batch counts in means over a window, an epoch or a validation."""
-        raise NotImplementedError
+    def weight(self, container: Container) -> Weight:
+        """How much this batch counts in means over a window, an epoch or a validation: its samples, or what
+        the loss counts (supervised tokens). Asked before the forward pass."""
+        return self.samples(container)
+
+    def samples(self, container: Container) -> int:
+        """Number of samples in this batch."""
+        return batch_size(container)
 
     def state_dict(self) -> dict[str, Any]:
         return {}

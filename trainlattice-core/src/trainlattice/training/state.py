@@ -13,19 +13,23 @@ class TrainerState:
     :param epoch: completed epochs.
     :param global_step: optimizer steps taken; in every mode one per window.
     :param best_metric: best finite value of the monitored metric so far.
-    :param best_epoch: the epoch that gave it.
+    :param best_epoch: the epoch in or after which it was found, counted from 1.
+    :param best_step: the optimizer step after which it was found.
     :param stale_validations: consecutive validations without improvement.
     :param stop_reason: why the run ended before its last epoch.
-    :param skipped_steps: windows that the gradient scaler skipped.
+    :param skipped_steps: windows that updated nothing, for the scaler or for what is not finite.
+    :param validated_at: the step of the last validation.
     """
 
     epoch: int = 0
     global_step: int = 0
     best_metric: float | None = None
     best_epoch: int | None = None
+    best_step: int | None = None
     stale_validations: int = 0
     stop_reason: str | None = None
     skipped_steps: int = 0
+    validated_at: int = -1
 
     def state_dict(self) -> dict[str, Any]:
         return asdict(self)

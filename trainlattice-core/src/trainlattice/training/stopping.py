@@ -11,15 +11,21 @@ from trainlattice.training.state import TrainerState
 Direction = Literal["min", "max"]
 
 
-def direction_of(metric: str) -> Direction:
-    """Accuracies are better when larger, everything else when smaller."""
+def direction_of(metric: str, mode: Literal["auto", "min", "max"] = "auto") -> Direction:
+    """``auto``: accuracies are better when larger, everything else when smaller."""
+    if mode != "auto":
+        return mode
     return "max" if metric.endswith("accuracy") else "min"
 
 
 def judge(
-    value: float, state: TrainerState, direction: Direction, stopping: EarlyStoppingSettings | None
+    value: float,
+    state: TrainerState,
+    direction: Direction,
+    stopping: EarlyStoppingSettings | None,
+    epoch: int,
 ) -> bool:
-    """Takes a new validation value into the state; whether it is the best so far.
+    """Takes a new validation value of an epoch into the state; whether it is the best so far.
 
     The first finite value is the best. NaN and infinities never improve. A value that is better by no more
     than ``min_delta`` becomes the best but counts as no improvement for early stopping.
@@ -33,7 +39,7 @@ def judge(
             gain = previous - value if direction == "min" else value - previous
     improved = gain > 0
     if improved:
-        state.best_metric, state.best_epoch = value, state.epoch
+        state.best_metric, state.best_epoch, state.best_step = value, epoch, state.global_step
     if stopping is not None:
         state.stale_validations = 0 if gain > stopping.min_delta else state.stale_validations + 1
     return improved

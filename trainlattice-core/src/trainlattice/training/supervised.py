@@ -8,16 +8,18 @@ import torch
 from torch import Tensor
 
 from trainlattice.contracts.options import Options
-from trainlattice.data.container import Container, batch_size, get
-from trainlattice.training.mode import Mode, Parts, Phase, Window
+from trainlattice.data.container import Container, get
+from trainlattice.training.mode import Mode, Parts, Phase, Weight, Window
+from trainlattice.training.targets import TargetError, class_target, explain_target
 
 
 class Supervised(Mode):
     """One model, one loss, one optimizer.
 
-    A loss is called as ``loss(pred, target)`` and returns a scalar. Its attribute ``reduction`` says whether
-    that is a mean (the default) or a ``sum``, and ``num_terms(target)`` of how many terms (by default the
-    samples); metrics report the mean either way. Its attribute ``task`` says whether accuracy means anything.
+    A loss is called as ``loss(pred, target)`` and returns a scalar. Of its attributes, all optional,
+    ``reduction`` says whether that is a mean (the default) or a ``sum``; ``num_terms(target)`` of how many terms
+    (by default the samples), so that means over several batches are right; ``task`` whether accuracy means
+    anything; ``ignore_index`` which class does not count.
     """
 
     def __init__(self, options: Options, parts: Parts) -> None:
@@ -25,10 +27,11 @@ class Supervised(Mode):
             raise ValueError("the supervised mode needs a loss")
         self.model = parts.models["model"]
         self.loss = parts.loss
+        self.data = parts.data
         self.averaged = getattr(parts.loss, "reduction", "mean") != "sum"
         self.num_terms = getattr(parts.loss, "num_terms", None)
-        self.has_accuracy = getattr(parts.loss, "task", None) == "classification"
-        self.data = parts.data
+        self.ignore_index = getattr(parts.loss, "ignore_index", None)
+        self.classifies = getattr(parts.loss, "task", None) == "classification"
         self._phases = (Phase("optimizer", self.forward, self.averaged),)
 
     def phases(self, window: Window) -> Iterator[Phase]:
@@ -37,7 +40,16 @@ class Supervised(Mode):
     def forward(self, container: Container) -> Tensor:
         """Model, then loss; leaves ``pred`` and ``loss`` in the container."""
         pred = self.model(get(container, "input", "the model"))
-        loss = self.loss(pred, get(container, "target", "the loss"))
+        target = get(container, "target", "the loss")
+        if self.classifies and target.dtype != torch.int64:
+            target = container["target"] = class_target(target)
+        try:
+            loss = self.loss(pred, target)
+        except (IndexError, RuntimeError, ValueError) as error:
+            explanation = explain_target(pred, target, self.ignore_index if self.classifies else None)
+            if explanation is None or not self.classifies:
+                raise
+            raise TargetError(explanation) from error
         container["pred"] = pred
         container["loss"] = loss
         return loss
@@ -47,10 +59,13 @@ class Supervised(Mode):
 
     def check(self, container: Container) -> None:
         """The batch goes through; a classifier has as many outputs as the dataset has classes."""
-        self.forward(container)
+        loss = self.forward(container)
         pred, classes = container["pred"], self.data.num_outputs
         if not isinstance(pred, Tensor):
             raise TypeError(f"the model returned a {type(pred).__name__}, and the loss takes a tensor")
+        if not isinstance(loss, Tensor) or loss.dim() != 0:
+            shape = list(loss.shape) if isinstance(loss, Tensor) else type(loss).__name__
+            raise TypeError(f"the loss returned {shape}, expected a scalar tensor")
         if self.data.task == "classification" and classes is not None:
             if pred.dim() < 2 or pred.shape[1] != classes:
                 raise ValueError(
@@ -61,12 +76,17 @@ class Supervised(Mode):
     def measure(self, container: Container) -> dict[str, Tensor]:
         loss: Tensor = container["loss"].detach()
         if not self.averaged:
-            loss = loss / (self.num_terms(container["target"]) if self.num_terms else self.weight(container))
+            loss = loss / self.weight(container)
         metrics = {"loss": loss}
-        if self.has_accuracy:
-            correct = container["pred"].detach().argmax(dim=1) == container["target"]
-            metrics["accuracy"] = correct.to(torch.float32).mean()
+        if self.classifies:
+            target = container["target"]
+            correct = container["pred"].detach().argmax(dim=1) == target
+            metrics["accuracy"] = correct.sum() / self.weight(container)
         return metrics
 
-    def weight(self, container: Container) -> int:
-        return batch_size(container)
+    def weight(self, container: Container) -> Weight:
+        """Terms that the loss counts; samples where it does not say."""
+        if self.num_terms is None:
+            return self.samples(container)
+        weight: Weight = self.num_terms(get(container, "target", "the loss"))
+        return weight

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -16,16 +15,19 @@ import torch
 from trainlattice.contracts.settings import TrainerSettings
 from trainlattice.data.container import Container, container_of
 from trainlattice.data.loader import MapSource
-from trainlattice.diagnostics.errors import NonFiniteLossError, TrainLatticeError
+from trainlattice.diagnostics.errors import NonFiniteError, TrainLatticeError
 from trainlattice.training.accumulators import WeightedMeans
-from trainlattice.training.callbacks import CallbackList
+from trainlattice.training.callbacks import CallbackList, PhaseName
 from trainlattice.training.checkpointing import Checkpointer
+from trainlattice.training.epoch import EpochProgress
 from trainlattice.training.mode import Mode, Parts
+from trainlattice.training.nonfinite import FiniteGuard
 from trainlattice.training.precision import autocast
 from trainlattice.training.state import TrainerState
 from trainlattice.training.step import Stepper
 from trainlattice.training.stopping import direction_of, exhausted, judge
 from trainlattice.training.strategy import Strategy
+from trainlattice.training.update import Outcome
 from trainlattice.training.validation import evaluate
 
 logger = logging.getLogger(__name__)
@@ -49,16 +51,18 @@ class Services:
     :param callbacks: observe.
     :param checkpointer: None for a run that saves nothing.
     :param run_dir: the run directory, for callbacks that write files.
+    :param guard: watches for what is not finite; the updates of the run share it.
     """
 
     records: RecordSink
     callbacks: CallbackList
     checkpointer: Checkpointer | None = None
     run_dir: Path | None = None
+    guard: FiniteGuard | None = None
 
 
 class Trainer:
-    """Trains for ``settings.epochs`` epochs, from wherever ``state`` stands.
+    """Trains until ``settings.epochs`` or ``settings.max_steps``, from wherever ``state`` stands.
 
     :param train: the training batches.
     :param val: the validation batches, or None.
@@ -83,10 +87,22 @@ class Trainer:
         self.val = val
         self.callbacks = services.callbacks
         self.state = TrainerState()
+        self.progress = EpochProgress()
         self.steps_per_epoch = math.ceil(len(train) / settings.accumulate)
+        self._dtype = _parameter_dtype(parts)
         self._autocast = autocast(settings.precision, strategy.device)
-        self._stepper = Stepper(mode, parts.updates, self._autocast)
+        self._stepper = Stepper(
+            mode,
+            parts.updates,
+            self._autocast,
+            accumulate=settings.accumulate,
+            weighting=settings.accumulate_weighting,
+        )
         self._stop_requested: str | None = None
+        self._stops_here = False
+        self._steps_before = 0
+        self._epoch_number = 0
+        self._validation: dict[str, float] = {}
 
     @property
     def run_dir(self) -> Path | None:
@@ -95,7 +111,15 @@ class Trainer:
     @property
     def total_steps(self) -> int:
         """Optimizer steps of the whole run."""
-        return self.steps_per_epoch * self.settings.epochs
+        return total_steps(self.settings, self.steps_per_epoch)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every epoch or step that the settings ask for has been taken."""
+        epochs, steps = self.settings.epochs, self.settings.max_steps
+        return (epochs is not None and self.state.epoch >= epochs) or (
+            steps is not None and self.state.global_step >= steps
+        )
 
     def request_stop(self, reason: str) -> None:
         """Ends the run at the end of this epoch, after its checkpoint; the reason is recorded."""
@@ -105,10 +129,12 @@ class Trainer:
         """Trains to the end or to a stop. Whatever ends it, callbacks are told and, after an exception,
         ``emergency.pt`` holds the state for diagnosis."""
         error: BaseException | None = None
+        self._steps_before = self.state.global_step
+        self._epoch_number = self.state.epoch
         try:
             for call in self.callbacks.on_run_start:
                 call(self)
-            while self.state.epoch < self.settings.epochs and self.state.stop_reason is None:
+            while not self.is_complete and self.state.stop_reason is None:
                 self._epoch()
         except BaseException as raised:
             error = raised
@@ -122,142 +148,238 @@ class Trainer:
     # --- one epoch -------------------------------------------------------------------------------
 
     def _epoch(self) -> None:
+        self._epoch_number = self.state.epoch + 1
         for call in self.callbacks.on_epoch_start:
             call(self)
         metrics = self._train_epoch()
+        if self.progress.windows < self.steps_per_epoch:
+            self._stop_inside_epoch()
+            return
         self.state.epoch += 1
+        self.progress = EpochProgress()
         improved = False
         if self.val is not None and self.state.epoch % self.settings.validate_every == 0:
-            metrics |= self._validate()
-            improved = self._judge(metrics)
+            improved = self._validate_once()
+            metrics |= self._validation
         self._record("epoch", metrics)
         for call in self.callbacks.on_epoch_end:
             call(self, metrics)
-        self.state.stop_reason = self._stop_requested
+        if self._stop_requested is not None:
+            self._stop(self._stop_requested)
         self._save(["last.pt", "best.pt"] if improved else ["last.pt"])
 
+    def _stop_inside_epoch(self) -> None:
+        """After max_steps, or an early stop between two epochs' ends. The checkpoint holds the position."""
+        improved = self._validate_once() if self.val is not None else False
+        self._stop(self._stop_requested or f"max_steps: {self.settings.max_steps} optimizer steps")
+        self._save(["last.pt", "best.pt"] if improved else ["last.pt"])
+
+    def _stop(self, reason: str) -> None:
+        self.state.stop_reason = reason
+        self.event("stop", reason=reason)
+
     def _train_epoch(self) -> dict[str, float]:
-        means = WeightedMeans()
-        clock = _EpochClock()
         self._phase_boundary("train", "start")
         for model in self.parts.models.values():
             model.train()
-        for window in self._windows(clock):
+        for window in self._windows():
             weights = [self.mode.weight(container) for container in window]
-            applied = self._stepper.run(window, weights)
-            self.state.global_step += applied
-            self.state.skipped_steps += not applied
-            clock.count(sum(weights))
-            logs = applied and self.state.global_step % self.settings.log_every == 0
-            step_means = WeightedMeans()
-            for container, weight in zip(window, weights, strict=True):
-                measured = self.mode.measure(container)
-                means.add(measured, weight)
-                if logs:
-                    step_means.add(measured, weight)
-                for call in self.callbacks.on_batch_end:
-                    call(self, "train", container)
-            if logs:
-                self._record("batch", step_means.compute() | clock.rates(), lr=self._applied_lr())
+            outcome = self._stepper.run(window, weights)
+            self._after_step(window, weights, outcome)
+            self.progress.count(sum(self.mode.samples(container) for container in window))
             for call in self.callbacks.on_step_end:
                 call(self)
+            if self._validates_at_step():
+                self._validate_inside_epoch()
+            if self.is_complete or self._stops_here:
+                break
+        self._require_finite()
         self._phase_boundary("train", "end")
-        metrics = {f"train_{name}": value for name, value in means.compute().items()}
-        self._require_finite(metrics)
-        return metrics | clock.summary() | self._memory() | {"lr": self._next_lr()}
+        metrics = {f"train_{name}": value for name, value in self.progress.means.compute().items()}
+        return metrics | self.progress.summary() | self._memory() | {"lr": self._next_lr()}
 
-    def _windows(self, clock: _EpochClock) -> Iterator[list[Container]]:
+    def _windows(self) -> Iterator[list[Container]]:
         """Micro-batches on the device, ``accumulate`` at a time; the last window may have fewer."""
-        batches = self.train.batches(self.state.epoch)
+        start = self.progress.windows * self.settings.accumulate
+        batches = self.train.batches(self.state.epoch, start)
+        device, dtype, epoch = self.strategy.device, self._dtype, self.state.epoch
         while True:
-            with clock.waiting():
+            with self.progress.waiting_for_data():
                 window = [
-                    container_of(batch, self.strategy.device)
-                    for batch in islice(batches, self.settings.accumulate)
+                    container_of(batch, device, dtype) for batch in islice(batches, self.settings.accumulate)
                 ]
             if not window:
                 return
             for container in window:
-                container["epoch"] = self.state.epoch
+                container["epoch"] = epoch
             yield window
 
-    def _validate(self) -> dict[str, float]:
+    def _after_step(self, window: Sequence[Container], weights: Sequence[Any], outcome: Outcome) -> None:
+        """Counts the step, measures it, and logs it where it is due."""
+        applied = outcome == "applied"
+        self.state.global_step += applied
+        self.state.skipped_steps += not applied
+        guard = self.services.guard
+        if guard is not None and applied:
+            guard.count_step()
+        logs = applied and self.state.global_step % self.settings.log_every == 0
+        step_means = WeightedMeans()
+        for container, weight in zip(window, weights, strict=True):
+            measured = self.mode.measure(container)
+            if outcome != "skipped as not finite":
+                self.progress.means.add(measured, weight)
+            if logs or not applied:
+                step_means.add(measured, weight)
+            for call in self.callbacks.on_batch_end:
+                call(self, "train", container)
+        if logs:
+            self._log_step(step_means)
+        if not applied:
+            self.event("skipped_step", reason=outcome, **step_means.compute())
+        if outcome == "skipped as not finite" and guard is not None:
+            if guard.policy == "stop":
+                self._require_finite(refused=True)
+            guard.skip(self.state.global_step)
+
+    def _log_step(self, means: WeightedMeans) -> None:
+        """One transfer from the device holds every number of the record, and whether all is finite."""
+        guard, update = self.services.guard, self._first_update()
+        if update.grad_norm is not None:
+            means.add({"grad_norm": update.grad_norm}, 1.0)
+        if guard is not None:
+            means.add({"flag": guard.flag}, 1.0)
+        metrics = means.compute()
+        flagged = metrics.pop("flag", 0.0) > 0
+        rates = self.progress.rates() if self.progress.windows else {}
+        self._record("batch", {**metrics, "lr": update.applied_lr, **rates})
+        if flagged:
+            self._require_finite()
+
+    # --- validation ------------------------------------------------------------------------------
+
+    def _validates_at_step(self) -> bool:
+        every = self.settings.validate_every_steps
+        return (
+            every is not None
+            and self.val is not None
+            and self.state.global_step % every == 0
+            and self.state.global_step > 0
+        )
+
+    def _validate_inside_epoch(self) -> None:
+        with self.progress.paused():
+            if self._validate_once():
+                self._save(["best.pt"])
+        stopping = self.settings.early_stopping
+        self._stops_here = exhausted(self.state, stopping)
+
+    def _validate_once(self) -> bool:
+        """Validates unless this very step has been; whether the monitored metric is the best so far."""
+        if self.state.validated_at == self.state.global_step:
+            return False
         assert self.val is not None
+        self._require_finite()
         self._phase_boundary("val", "start")
+        means = self.evaluate(self.val, "val")
+        self._phase_boundary("val", "end")
+        metrics = {f"val_{name}": value for name, value in means.items()}
+        self._validation = metrics
+        self.state.validated_at = self.state.global_step
+        self._record("validation", metrics)
+        return self._judge(metrics)
+
+    def evaluate(self, source: MapSource, phase: PhaseName) -> dict[str, float]:
+        """Means of the mode's metrics over a source; modules are left as they were."""
 
         def on_batch(container: Container) -> None:
             for call in self.callbacks.on_batch_end:
-                call(self, "val", container)
+                call(self, phase, container)
 
-        means = evaluate(
+        return evaluate(
             self.mode,
             list(self.parts.models.values()),
-            self.val,
+            source,
             self.strategy.device,
+            self._dtype,
             self._autocast,
             on_batch,
         )
-        self._phase_boundary("val", "end")
-        return {f"val_{name}": value for name, value in means.items()}
 
     def _judge(self, metrics: Mapping[str, float]) -> bool:
         """Compares the monitored metric with the best so far; decides about early stopping."""
         monitor, stopping = self.settings.monitor, self.settings.early_stopping
         if monitor not in metrics:
-            produced = ", ".join(name for name in metrics if name.startswith("val_"))
-            raise TrainLatticeError(f"trainer.monitor is {monitor!r}, and validation produced {produced}")
-        improved = judge(metrics[monitor], self.state, direction_of(monitor), stopping)
+            raise TrainLatticeError(
+                f"trainer.monitor is {monitor!r}, and a validation of this run gives {', '.join(metrics)}"
+            )
+        direction = direction_of(monitor, self.settings.monitor_mode)
+        improved = judge(metrics[monitor], self.state, direction, stopping, self._epoch_number)
         if exhausted(self.state, stopping):
             stale = self.state.stale_validations
             self.request_stop(f"early stopping: {monitor} did not improve in {stale} validations")
         return improved
 
-    def _phase_boundary(self, phase: str, edge: str) -> None:
+    def _phase_boundary(self, phase: PhaseName, edge: str) -> None:
         for call in self.callbacks.on_phase_start if edge == "start" else self.callbacks.on_phase_end:
             call(self, phase)
 
     # --- records and checkpoints -----------------------------------------------------------------
 
-    def _record(self, kind: str, metrics: Mapping[str, float], **more: float) -> None:
-        epoch = self.state.epoch if kind == "epoch" else self.state.epoch + 1
-        record = {"type": kind, "epoch": epoch, "step": self.state.global_step, **metrics, **more}
+    def event(self, event: str, **details: Any) -> None:
+        """Writes a record of type ``event``."""
+        self._record("event", {"event": event, **details})
+
+    def _record(self, kind: str, content: Mapping[str, Any]) -> None:
+        place = {"epoch": self._epoch_number, "step": self.state.global_step}
+        record = {"type": kind, **place, **content}
         self.services.records.write(record)
         for call in self.callbacks.log_metrics:
             call(self, record)
-        if kind == "batch":
-            self._require_finite(metrics)
 
-    def _require_finite(self, metrics: Mapping[str, float]) -> None:
-        """Only finite losses go into a checkpoint; looked at where the host has the number anyway."""
-        for name in ("loss", "train_loss"):
-            if not math.isfinite(metrics.get(name, 0.0)):
-                raise NonFiniteLossError(
-                    f"the training loss became {metrics[name]} by step {self.state.global_step}; a smaller "
-                    "optimizer.lr, trainer.max_grad_norm or cleaner data may help"
-                )
+    def _require_finite(self, *, refused: bool = False) -> None:
+        """Looks at the guard's flag. Only what is finite goes into a validation or a checkpoint.
+
+        :param refused: the last step was refused on the host and is not counted.
+        """
+        guard = self.services.guard
+        clean = guard.clean_steps() if guard is not None else None
+        if clean is None:
+            return
+        self.state.global_step = self._steps_before + clean
+        raise NonFiniteError(
+            f"the loss or a gradient of step {self.state.global_step + 1} is not finite; the weights are those "
+            "before that step, and the last checkpoint is untouched; a smaller optimizer.lr, "
+            "trainer.max_grad_norm or cleaner data may help, and trainer.nonfinite: skip leaves such steps out"
+        )
 
     def _save(self, names: list[str]) -> None:
+        self._require_finite()
         self.services.records.flush()
-        if self.services.checkpointer is None:
+        checkpointer = self.services.checkpointer
+        if checkpointer is None:
             return
-        for path in self.services.checkpointer.save(self, names):
+        if self.settings.nonfinite == "continue" and not checkpointer.is_finite(self):
+            names = ["nonfinite.pt"]
+        for path in checkpointer.save(self, names):
             for call in self.callbacks.on_checkpoint:
                 call(self, path)
+        self.event("checkpoint", files=names)
 
     def _save_emergency(self) -> None:
-        """Diagnostic only."""
+        """Diagnostic only. A disk that is full must not hide the error that is being raised."""
         if self.services.checkpointer is None:
             return
         try:
             self.services.checkpointer.save(self, ["emergency.pt"], kind="emergency")
-        except Exception as failure:  # whatever it is, it must not hide the error that is being raised
-            logger.warning("emergency.pt was not written: %s", failure)
+        except OSError as failure:
+            logger.warning("emergency.pt could not be written: %s", failure)
 
-    def _applied_lr(self) -> float:
-        return next(iter(self.parts.updates.values())).applied_lr
+    def _first_update(self) -> Any:
+        return next(iter(self.parts.updates.values()))
 
     def _next_lr(self) -> float:
-        return next(iter(self.parts.updates.values())).next_lr
+        lr: float = self._first_update().next_lr
+        return lr
 
     def _memory(self) -> dict[str, float]:
         if self.strategy.device.type != "cuda":
@@ -265,42 +387,20 @@ class Trainer:
         return {"max_memory_mb": torch.cuda.max_memory_allocated(self.strategy.device) / 2**20}
 
 
-class _EpochClock:
-    """Seconds and samples of one epoch's training part."""
-
-    def __init__(self) -> None:
-        self.started = time.perf_counter()
-        self.data_seconds = 0.0
-        self.steps = 0
-        self.samples = 0
-
-    def waiting(self) -> _Waiting:
-        return _Waiting(self)
-
-    def count(self, samples: int) -> None:
-        self.steps += 1
-        self.samples += samples
-
-    def rates(self) -> dict[str, float]:
-        """Averages since the epoch began, data waits included."""
-        seconds = time.perf_counter() - self.started
-        return {"steps_per_sec": self.steps / seconds, "samples_per_sec": self.samples / seconds}
-
-    def summary(self) -> dict[str, float]:
-        seconds = time.perf_counter() - self.started
-        return {
-            "epoch_seconds": seconds,
-            "data_seconds": self.data_seconds,
-            "train_samples_per_sec": self.samples / seconds,
-        }
+def total_steps(settings: TrainerSettings, steps_per_epoch: int) -> int:
+    """Optimizer steps of a run: by its epochs, by max_steps, or the smaller of both."""
+    limits = []
+    if settings.epochs is not None:
+        limits.append(settings.epochs * steps_per_epoch)
+    if settings.max_steps is not None:
+        limits.append(settings.max_steps)
+    return min(limits)
 
 
-class _Waiting:
-    def __init__(self, clock: _EpochClock) -> None:
-        self.clock = clock
-
-    def __enter__(self) -> None:
-        self.began = time.perf_counter()
-
-    def __exit__(self, *exc: object) -> None:
-        self.clock.data_seconds += time.perf_counter() - self.began
+def _parameter_dtype(parts: Parts) -> torch.dtype:
+    """Of the models' parameters: what float64 batches are brought to."""
+    for model in parts.models.values():
+        for parameter in model.parameters():
+            if parameter.is_floating_point():
+                return parameter.dtype
+    return torch.get_default_dtype()

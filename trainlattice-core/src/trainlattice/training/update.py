@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
+from trainlattice.training.nonfinite import FiniteGuard
 from trainlattice.training.strategy import Strategy
+
+Outcome = Literal["applied", "skipped by the scaler", "skipped as not finite"]
 
 
 class Update:
-    """The part of a step that one optimizer has."""
+    """The part of a step that one optimizer has.
+
+    :param guard: watches losses and gradients; None watches nothing. A scaler finds infinities by itself.
+    """
 
     def __init__(
         self,
@@ -23,13 +30,26 @@ class Update:
         scheduler: LRScheduler | None = None,
         scaler: torch.amp.GradScaler | None = None,
         max_grad_norm: float | None = None,
+        guard: FiniteGuard | None = None,
     ) -> None:
         self.optimizer = optimizer
         self.scheduler = scheduler
         self.scaler = scaler
         self.max_grad_norm = max_grad_norm
         self.strategy = strategy
+        self.guard = guard if scaler is None and guard is not None and guard.watches else None
+        self.grad_norm: Tensor | None = None
         self.applied_lr = self.next_lr
+        self._parameters = [p for group in optimizer.param_groups for p in group["params"]]
+        self._defers = (
+            self.guard is not None
+            and self.guard.policy == "stop"
+            and getattr(optimizer, "_step_supports_amp_scaling", False)
+        )
+        if self._defers and self.guard is not None:
+            # torch's fused optimizers leave weights and state alone where found_inf is set.
+            optimizer.grad_scale = None  # type: ignore[attr-defined]
+            optimizer.found_inf = self.guard.flag  # type: ignore[attr-defined]
 
     @property
     def next_lr(self) -> float:
@@ -43,30 +63,37 @@ class Update:
     def backward(self, loss: Tensor) -> None:
         self.strategy.backward(loss if self.scaler is None else self.scaler.scale(loss))
 
-    def apply(self) -> bool:
-        """Unscale, clip, step, then the schedule; whether the weights were updated.
+    def apply(self, losses: Sequence[Tensor]) -> Outcome:
+        """Unscale, clip, look for what is not finite, step, then the schedule.
 
-        A window that the scaler skips for non-finite gradients changes nothing and advances no schedule.
+        A step that is skipped changes nothing and advances no schedule.
+
+        :param losses: of the micro-batches of the window.
         """
-        applied = True
         self.applied_lr = self.next_lr
         if self.scaler is not None:
             self.scaler.unscale_(self.optimizer)
         if self.max_grad_norm is not None:
-            self.strategy.clip(self._parameters(), self.max_grad_norm)
+            self.grad_norm = self.strategy.clip(self._parameters, self.max_grad_norm)
+        if self.guard is not None:
+            gradients = [p.grad for p in self._parameters if p.grad is not None]
+            self.guard.inspect(losses, gradients, self.grad_norm)
+            if not self._defers and self.guard.refuses_now():
+                return "skipped as not finite"
         if self.scaler is None:
             self.optimizer.step()
-        else:
-            before = self.scaler.get_scale()
-            self.scaler.step(self.optimizer)
-            self.scaler.update()
-            applied = self.scaler.get_scale() >= before
-        if applied and self.scheduler is not None:
+        elif not self._scaled_step(self.scaler):
+            return "skipped by the scaler"
+        if self.scheduler is not None:
             self.scheduler.step()
-        return applied
+        return "applied"
 
-    def _parameters(self) -> list[Tensor]:
-        return [p for group in self.optimizer.param_groups for p in group["params"]]
+    def _scaled_step(self, scaler: torch.amp.GradScaler) -> bool:
+        """One step and one update of the scale for each window; whether the step was taken."""
+        before = scaler.get_scale()
+        scaler.step(self.optimizer)
+        scaler.update()
+        return scaler.get_scale() >= before
 
     def state_dict(self) -> dict[str, Any]:
         return {

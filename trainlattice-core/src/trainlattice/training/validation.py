@@ -33,6 +33,7 @@ def evaluate(
     models: list[nn.Module],
     source: MapSource,
     device: torch.device,
+    dtype: torch.dtype,
     autocast: AbstractContextManager[Any],
     on_batch: Callable[[Container], None],
 ) -> dict[str, float]:
@@ -40,7 +41,7 @@ def evaluate(
     means = WeightedMeans()
     with evaluating(models), torch.no_grad():
         for batch in source.batches(0):
-            container = container_of(batch, device)
+            container = container_of(batch, device, dtype)
             with autocast:
                 mode.evaluate(container)
             means.add(mode.measure(container), mode.weight(container))
