@@ -22,8 +22,11 @@ class _Stream(logging.StreamHandler):  # type: ignore[type-arg]
         pass
 
 
-def set_up_logging(*, verbose: bool) -> None:
-    """Called by commands that train; a program that calls trainlattice sets up its own logging."""
+def set_up_logging(*, verbose: bool, quiet: bool = False) -> None:
+    """Called by commands that train; a program that calls trainlattice sets up its own logging.
+
+    :param quiet: leaves stdout to the command's own output.
+    """
     formatter = logging.Formatter("[%(levelname)s] %(name)s: %(message)s")
     out, err = _Stream("stdout"), _Stream("stderr")
     out.addFilter(lambda record: record.levelno < logging.WARNING)
@@ -31,7 +34,7 @@ def set_up_logging(*, verbose: bool) -> None:
     for handler in (out, err):
         handler.setFormatter(formatter)
     root = logging.getLogger()
-    root.handlers[:] = [out, err]
+    root.handlers[:] = [err] if quiet else [out, err]
     root.setLevel(logging.WARNING)
     logging.getLogger("trainlattice").setLevel(logging.DEBUG if verbose else logging.INFO)
     logging.captureWarnings(True)

@@ -15,6 +15,7 @@ from trainlattice.version import __version__
 COMMANDS = {
     "train": ("trainlattice.cli.train", "Train what a configuration file says."),
     "resume": ("trainlattice.cli.resume", "Continue a run from its last checkpoint."),
+    "evaluate": ("trainlattice.cli.evaluate", "Compute the metrics of a checkpoint."),
     "validate": ("trainlattice.cli.validate", "Check a configuration file; create nothing."),
     "plugins": ("trainlattice.cli.plugins", "List plugins and explain their components."),
     "schema": ("trainlattice.cli.schema", "Write the JSON Schema of configuration files."),
@@ -126,9 +127,5 @@ def _report(error: Exception, show_traceback: bool) -> int:
             sys.excepthook(type(error), error, error.__traceback__)
         click.echo(error.render(color=wants_color(sys.stderr)), err=True, color=True)
         return error.exit_code
-    if type(error).__name__ == "OutOfMemoryError" and type(error).__module__.startswith("torch"):
-        click.echo(f"error: {error}", err=True)
-        click.echo("  smaller dataset.batch_size with trainer.accumulate needs less memory", err=True)
-        return 10
     sys.excepthook(type(error), error, error.__traceback__)  # ours or a plugin's: its author needs this
     return 1

@@ -12,17 +12,19 @@ from trainlattice.cli.options import traceback_option
 
 @click.command(epilog="Example: trainlattice schema -o trainlattice.schema.json")
 @click.option("-o", "--output", metavar="FILE", type=click.Path(dir_okay=False), help="Write to a file.")
+@click.option("--records", is_flag=True, help="The schema of one line of metrics.jsonl instead.")
 @traceback_option
-def schema(output: str | None) -> None:
+def schema(output: str | None, records: bool) -> None:
     """Write the JSON Schema of configurations with everything that is installed.
 
     Editors complete and check YAML with it: put this line first in a configuration:
     # yaml-language-server: $schema=trainlattice.schema.json
     """
     from trainlattice.config.json_schema import json_schema
+    from trainlattice.contracts.metric_records import records_schema
     from trainlattice.plugin.registry import Registry
 
-    found, problems = json_schema(Registry.installed())
+    found, problems = (records_schema(), []) if records else json_schema(Registry.installed())
     text = json.dumps(found, indent=2, ensure_ascii=False) + "\n"
     for problem in problems:
         click.echo(f"warning: {problem}", err=True)

@@ -57,6 +57,18 @@ class CheckpointWriteError(TrainLatticeError):
     """A checkpoint that could not be written. Earlier ones are as they were."""
 
 
+class OutOfMemoryError(TrainLatticeError):
+    """The device has not enough memory for a step."""
+
+    exit_code = 10
+
+
+class CompileError(TrainLatticeError):
+    """torch.compile failed."""
+
+    exit_code = 11
+
+
 class NonFiniteError(TrainLatticeError):
     """A training loss, gradient or weight became NaN or infinite."""
 

@@ -45,6 +45,7 @@ class Built:
     strategy: Strategy
     train: MapSource
     val: MapSource | None
+    test: MapSource | None
     callbacks: list[tuple[str, Callback]]
     budget: int
     guard: FiniteGuard
@@ -60,7 +61,8 @@ def build(resolution: Resolution, *, budget: int | None = None) -> Built:
     strategy = SingleDevice(choose_device(resolution))
     seed_everything(config.experiment.seed)
     builder = _Builder(resolution)
-    splits, train, val = builder.data()
+    splits = builder.splits()
+    train, val, test = builder.sources(splits)
     budget = budget or total_steps(config.trainer, -(-len(train) // config.trainer.accumulate))
     guard = FiniteGuard(config.trainer.nonfinite, strategy.device, budget=config.trainer.nonfinite_budget)
     loss = builder.loss(splits.contract)
@@ -79,7 +81,7 @@ def build(resolution: Resolution, *, budget: int | None = None) -> Built:
     callbacks = builder.callbacks()
     # Weights are drawn; what follows starts from the seed again, however many numbers the build drew.
     seed_everything(config.experiment.seed)
-    return Built(mode, parts, strategy, train, val, callbacks, budget, guard)
+    return Built(mode, parts, strategy, train, val, test, callbacks, budget, guard)
 
 
 def choose_device(resolution: Resolution) -> torch.device:
@@ -122,42 +124,55 @@ class _Builder:
             what = component.registered.what
             raise PluginError(f"{what} could not be built: {type(error).__name__}: {error}") from error
 
-    def data(self) -> tuple[Splits, MapSource, MapSource | None]:
+    def splits(self) -> Splits:
+        """Opens the dataset; what it yields fits the configuration as far as its contract states."""
         component = self.config.one("dataset")
         assert component is not None
-        assert isinstance(component.settings, DatasetSettings)
         splits = self.call(component, seed=self.config.experiment.seed)
         if not isinstance(splits, Splits):
             raise PluginError(
-                f"{component.registered.what} returned a {type(splits).__name__}, expected trainlattice.data.Splits"
+                f"{component.registered.what} returned a {type(splits).__name__}, "
+                "expected trainlattice.data.Splits"
             )
-        for name in ("train", "val"):
+        for name in ("train", "val", "test"):
             split = getattr(splits, name)
             if split is not None and len(split) == 0:
-                hint = "" if name == "train" else "; a dataset without validation data has val=None"
-                raise _error(
-                    self.resolution,
-                    component.path,
-                    "no-data",
-                    f"the {name} split of dataset {component.name!r} is empty{hint}",
-                )
+                hint = "" if name == "train" else f"; a dataset without {name} data has {name}=None"
+                raise self.no_data(f"the {name} split of dataset {component.name!r} is empty{hint}")
         if splits.val is None and self.config.trainer.early_stopping is not None:
             message = f"dataset {component.name!r} has no validation data to stop early on"
             raise _error(self.resolution, ("trainer", "early_stopping"), "contract", message)
         self.contracts(component, splits.contract)
+        return splits
+
+    def sources(self, splits: Splits) -> tuple[MapSource, MapSource | None, MapSource | None]:
+        """The batches of each split; those of training are shuffled."""
+        component = self.config.one("dataset")
+        assert component is not None
+        assert isinstance(component.settings, DatasetSettings)
         settings = component.settings
 
-        def source(split: Any, shuffle: bool) -> MapSource:
+        def source(split: Any, *, trains: bool) -> MapSource:
             return MapSource(
                 split,
                 batch_size=settings.batch_size,
-                shuffle=shuffle,
+                shuffle=trains,
                 seed=self.config.experiment.seed,
                 num_workers=settings.num_workers,
-                drop_last=settings.drop_last and shuffle,
+                drop_last=settings.drop_last and trains,
             )
 
-        return splits, source(splits.train, True), source(splits.val, False) if splits.val else None
+        train = source(splits.train, trains=True)
+        if len(train) == 0:
+            raise self.no_data(
+                f"drop_last leaves nothing of {len(splits.train)} training samples with batch_size "
+                f"{settings.batch_size}"
+            )
+        val, test = (source(s, trains=False) if s is not None else None for s in (splits.val, splits.test))
+        return train, val, test
+
+    def no_data(self, message: str) -> ConfigError:
+        return _error(self.resolution, ("dataset",), "no-data", message)
 
     def contracts(self, dataset: ResolvedComponent, opened: DatasetContract) -> None:
         """The static comparison again, with what the opened data states."""

@@ -68,6 +68,15 @@ def resume_run(
 
     :param overrides: changes to that configuration; only what leaves the computation alone may change.
     """
+    run, path = run_of(path), Path(path)
+    if run.manifest.is_file():
+        require_installed(read_manifest(run).get("components", ()), str(run.path))
+    resolution = resolve_file(run.config, overrides, local_files=local_files)
+    return execute(resolution, resume=path, extra_callbacks=extra_callbacks, command=command)
+
+
+def run_of(path: Path | str) -> RunDirectory:
+    """The run directory that a path is, or that a checkpoint lies in. Raises CheckpointError if there is none."""
     path = Path(path)
     run = RunDirectory(path) if (path / "config.yaml").is_file() else run_of_checkpoint(path)
     if run is None:
@@ -76,10 +85,7 @@ def resume_run(
             f"{path} {what}; give a run directory or a checkpoint inside one, or name the configuration: "
             f"trainlattice train CONFIG --resume {path}"
         )
-    if run.manifest.is_file():
-        require_installed(read_manifest(run).get("components", ()), str(run.path))
-    resolution = resolve_file(run.config, overrides, local_files=local_files)
-    return execute(resolution, resume=path, extra_callbacks=extra_callbacks, command=command)
+    return run
 
 
 def execute(

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import json
+import logging
 import math
 import os
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-SCHEMA = 1
+from trainlattice.contracts.metric_records import RECORDS_SCHEMA
+
+if TYPE_CHECKING:
+    from trainlattice.training.trainer import Trainer
+
 _DIGITS = {"lr": ".3g", "max_memory_mb": ".0f"}
 # What a line on the console leaves to the file.
 _QUIET = frozenset({"epoch", "step", "steps_per_sec", "epoch_seconds", "data_seconds"})
@@ -31,12 +37,11 @@ class RunRecords:
     def write(self, record: Mapping[str, Any]) -> None:
         nonfinite = [k for k, v in record.items() if isinstance(v, float) and not math.isfinite(v)]
         strict = {key: None if key in nonfinite else value for key, value in record.items()}
-        line: dict[str, Any] = {"schema": SCHEMA, "time": round(time.time(), 3), **strict}
+        line: dict[str, Any] = {"schema": RECORDS_SCHEMA, "time": round(time.time(), 3), **strict}
         if nonfinite:
             line["nonfinite"] = nonfinite
         self._file.write(json.dumps(line, allow_nan=False, ensure_ascii=False) + "\n")
-        # On a terminal the progress bar shows what a step's record holds.
-        if self._console and (record["type"] == "epoch" or not sys.stdout.isatty()):
+        if self._console and _is_shown(record):
             print(console_line(record, self._epochs), flush=True)
 
     def flush(self) -> None:
@@ -46,6 +51,39 @@ class RunRecords:
 
     def close(self) -> None:
         self._file.close()
+
+
+class WarningRecords(logging.Handler):
+    """Writes log records from WARNING on as events of the run."""
+
+    def __init__(self, trainer: Trainer) -> None:
+        super().__init__(logging.WARNING)
+        self.trainer = trainer
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.trainer.event("warning", message=record.getMessage())
+
+
+@contextmanager
+def recording_warnings(trainer: Trainer) -> Iterator[None]:
+    """While a run is under way, what the log shows as a warning stands in its records too."""
+    handler = WarningRecords(trainer)
+    loggers = [logging.getLogger(name) for name in ("trainlattice", "py.warnings")]
+    for logger in loggers:
+        logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        for logger in loggers:
+            logger.removeHandler(handler)
+
+
+def _is_shown(record: Mapping[str, Any]) -> bool:
+    """An epoch's line holds its validation; on a terminal the progress bar shows what a step's record holds."""
+    kind = record["type"]
+    if kind == "batch":
+        return not sys.stdout.isatty()
+    return bool(kind == "epoch" or (kind == "validation" and record["at"] == "step"))
 
 
 def console_line(record: Mapping[str, Any], epochs: int | None) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +16,9 @@ from trainlattice.diagnostics.errors import CheckpointError
 from trainlattice.training.nonfinite import all_finite
 
 if TYPE_CHECKING:
+    from torch import nn
+
+    from trainlattice.training.mode import Mode
     from trainlattice.training.trainer import Trainer
 
 
@@ -71,6 +74,19 @@ def restore_trainer(trainer: Trainer, checkpoint: Checkpoint, name: str) -> None
         raise CheckpointError(f"{name} does not fit this run: {text}") from error
     trainer.state.load_state_dict(checkpoint.trainer)
     restore_rng(checkpoint.rng)
+
+
+def restore_models(models: Mapping[str, nn.Module], mode: Mode, checkpoint: Checkpoint, name: str) -> None:
+    """Puts back the weights alone, to evaluate them.
+
+    :raises CheckpointError: if they do not fit.
+    """
+    try:
+        for role, model in models.items():
+            model.load_state_dict(checkpoint.states[f"model/{role}"])
+        mode.load_state_dict(checkpoint.states["mode"])
+    except (KeyError, RuntimeError) as error:
+        raise CheckpointError(f"{name} does not fit this model: {error}") from error
 
 
 def _stateful(trainer: Trainer) -> dict[str, Stateful]:

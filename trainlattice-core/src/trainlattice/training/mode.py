@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from trainlattice.contracts.records import DatasetContract
@@ -86,3 +87,12 @@ class Mode:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         return None
+
+
+def parameter_dtype(parts: Parts) -> torch.dtype:
+    """Of the models' parameters: what float64 batches are brought to."""
+    for model in parts.models.values():
+        for parameter in model.parameters():
+            if parameter.is_floating_point():
+                return parameter.dtype
+    return torch.get_default_dtype()

@@ -20,7 +20,7 @@ from trainlattice.training.accumulators import WeightedMeans
 from trainlattice.training.callbacks import CallbackList, PhaseName
 from trainlattice.training.checkpointing import Checkpointer
 from trainlattice.training.epoch import EpochProgress
-from trainlattice.training.mode import Mode, Parts
+from trainlattice.training.mode import Mode, Parts, parameter_dtype
 from trainlattice.training.nonfinite import FiniteGuard
 from trainlattice.training.precision import autocast
 from trainlattice.training.state import TrainerState
@@ -89,7 +89,7 @@ class Trainer:
         self.state = TrainerState()
         self.progress = EpochProgress()
         self.steps_per_epoch = math.ceil(len(train) / settings.accumulate)
-        self._dtype = _parameter_dtype(parts)
+        self._dtype = parameter_dtype(parts)
         self._autocast = autocast(settings.precision, strategy.device)
         self._stepper = Stepper(
             mode,
@@ -170,7 +170,7 @@ class Trainer:
 
     def _stop_inside_epoch(self) -> None:
         """After max_steps, or an early stop between two epochs' ends. The checkpoint holds the position."""
-        improved = self._validate_once() if self.val is not None else False
+        improved = self._validate_once(at="step") if self.val is not None else False
         self._stop(self._stop_requested or f"max_steps: {self.settings.max_steps} optimizer steps")
         self._save(["last.pt", "best.pt"] if improved else ["last.pt"])
 
@@ -268,12 +268,12 @@ class Trainer:
 
     def _validate_inside_epoch(self) -> None:
         with self.progress.paused():
-            if self._validate_once():
+            if self._validate_once(at="step"):
                 self._save(["best.pt"])
         stopping = self.settings.early_stopping
         self._stops_here = exhausted(self.state, stopping)
 
-    def _validate_once(self) -> bool:
+    def _validate_once(self, at: str = "epoch") -> bool:
         """Validates unless this very step has been; whether the monitored metric is the best so far."""
         if self.state.validated_at == self.state.global_step:
             return False
@@ -285,7 +285,7 @@ class Trainer:
         metrics = {f"val_{name}": value for name, value in means.items()}
         self._validation = metrics
         self.state.validated_at = self.state.global_step
-        self._record("validation", metrics)
+        self._record("validation", {"at": at, **metrics})
         return self._judge(metrics)
 
     def evaluate(self, source: MapSource, phase: PhaseName) -> dict[str, float]:
@@ -302,7 +302,7 @@ class Trainer:
             self.strategy.device,
             self._dtype,
             self._autocast,
-            on_batch,
+            on_batch if self.callbacks.on_batch_end else None,
         )
 
     def _judge(self, metrics: Mapping[str, float]) -> bool:
@@ -395,12 +395,3 @@ def total_steps(settings: TrainerSettings, steps_per_epoch: int) -> int:
     if settings.max_steps is not None:
         limits.append(settings.max_steps)
     return min(limits)
-
-
-def _parameter_dtype(parts: Parts) -> torch.dtype:
-    """Of the models' parameters: what float64 batches are brought to."""
-    for model in parts.models.values():
-        for parameter in model.parameters():
-            if parameter.is_floating_point():
-                return parameter.dtype
-    return torch.get_default_dtype()

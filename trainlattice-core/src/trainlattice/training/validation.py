@@ -35,7 +35,7 @@ def evaluate(
     device: torch.device,
     dtype: torch.dtype,
     autocast: AbstractContextManager[Any],
-    on_batch: Callable[[Container], None],
+    on_batch: Callable[[Container], None] | None = None,
 ) -> dict[str, float]:
     """Weighted means of the mode's metrics over all batches of a source."""
     means = WeightedMeans()
@@ -45,5 +45,6 @@ def evaluate(
             with autocast:
                 mode.evaluate(container)
             means.add(mode.measure(container), mode.weight(container))
-            on_batch(container)
+            if on_batch is not None:
+                on_batch(container)
     return means.compute()

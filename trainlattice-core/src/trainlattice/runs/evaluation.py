@@ -1,0 +1,98 @@
+"""Computes the metrics of a checkpoint. Reads a run, writes nothing. The configuration is checked before torch
+is imported."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from trainlattice.config.resolve import Resolution, resolve_file
+from trainlattice.diagnostics.errors import CheckpointError
+from trainlattice.runs.directory import RunDirectory
+from trainlattice.runs.experiment import run_of
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Metrics of a checkpoint.
+
+    :param metrics: by name with the split's prefix, such as ``val_loss``.
+    :param samples: how many samples they are means over.
+    """
+
+    checkpoint: Path
+    split: str
+    epoch: int
+    step: int
+    samples: int
+    metrics: dict[str, float]
+
+    def as_json(self) -> dict[str, Any]:
+        """Strict JSON: a metric that is not finite is null."""
+        metrics = {name: value if math.isfinite(value) else None for name, value in self.metrics.items()}
+        return {**vars(self), "checkpoint": str(self.checkpoint), "metrics": metrics}
+
+
+def evaluate_run(
+    path: Path | str,
+    *,
+    split: Literal["val", "test"] | str = "val",
+    device: str | None = None,
+    local_files: Sequence[Path | str] = (),
+) -> Evaluation:
+    """Evaluates a run's best checkpoint, or the given one, on validation or test data.
+
+    :param device: as trainer.device; by default what the run's configuration says.
+    """
+    path = Path(path)
+    run = run_of(path)
+    overrides = [f"trainer.device={device}"] if device is not None else []
+    resolution = resolve_file(run.config, overrides, local_files=local_files)
+    return _evaluate(resolution, _checkpoint(path, run), split)
+
+
+def _checkpoint(path: Path, run: RunDirectory) -> Path:
+    if not path.is_dir():
+        return path
+    for name in ("best.pt", "last.pt"):
+        if (run.checkpoints / name).is_file():
+            return run.checkpoints / name
+    raise CheckpointError(f"{path} has neither checkpoints/best.pt nor checkpoints/last.pt")
+
+
+def _evaluate(resolution: Resolution, checkpoint: Path, split: str) -> Evaluation:
+    # These import torch: only now, since the configuration is well.
+    from trainlattice.checkpoint.store import load
+    from trainlattice.runs.build import build
+    from trainlattice.training.checkpointing import restore_models
+    from trainlattice.training.mode import parameter_dtype
+    from trainlattice.training.precision import autocast
+    from trainlattice.training.validation import evaluate
+
+    saved = load(checkpoint)
+    built = build(resolution, budget=saved.budget)
+    source = built.val if split == "val" else built.test
+    if source is None:
+        dataset = resolution.config.one("dataset")
+        raise CheckpointError(f"the dataset {dataset.name if dataset else ''!r} has no {split} data")
+    restore_models(built.parts.models, built.mode, saved, str(checkpoint))
+    device = built.strategy.device
+    means = evaluate(
+        built.mode,
+        list(built.parts.models.values()),
+        source,
+        device,
+        parameter_dtype(built.parts),
+        autocast(resolution.config.trainer.precision, device),
+    )
+    return Evaluation(
+        checkpoint,
+        split,
+        saved.trainer["epoch"],
+        saved.trainer["global_step"],
+        len(source.dataset),
+        {f"{split}_{name}": value for name, value in means.items()},
+    )

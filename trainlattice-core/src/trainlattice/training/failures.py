@@ -1,0 +1,26 @@
+"""Failures of torch that have an exit code of their own."""
+
+from __future__ import annotations
+
+import torch
+
+from trainlattice.diagnostics.errors import CompileError, OutOfMemoryError, TrainLatticeError
+
+
+def translated(error: BaseException) -> TrainLatticeError | None:
+    """What a failure of torch means to the user; None for any other error."""
+    if isinstance(error, torch.OutOfMemoryError):
+        return OutOfMemoryError(
+            f"{_first_line(error)}\n  a smaller dataset.batch_size with trainer.accumulate needs less memory"
+        )
+    homes = {cls.__module__ for cls in type(error).__mro__}
+    if any(home.startswith(("torch._dynamo", "torch._inductor")) for home in homes):
+        return CompileError(
+            f"the model could not be compiled: {_first_line(error)}\n"
+            "  without trainer.compile it runs as it is; --traceback shows where"
+        )
+    return None
+
+
+def _first_line(error: BaseException) -> str:
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
