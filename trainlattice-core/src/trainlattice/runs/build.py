@@ -19,16 +19,18 @@ from trainlattice.contracts.records import DatasetContract, LossContract, ModelC
 from trainlattice.contracts.settings import DatasetSettings
 from trainlattice.data.loader import MapSource
 from trainlattice.data.seeding import seed_everything
-from trainlattice.data.splits import Splits
+from trainlattice.data.splits import Splits, TensorData
 from trainlattice.diagnostics import nodes
 from trainlattice.diagnostics.diagnostic import Diagnostic
 from trainlattice.diagnostics.errors import ConfigError, PluginError, TrainLatticeError
 from trainlattice.runs.probe import probe
 from trainlattice.training.callbacks import Callback
+from trainlattice.training.failures import translated
 from trainlattice.training.mode import Mode, Parts
 from trainlattice.training.nonfinite import FiniteGuard
 from trainlattice.training.precision import grad_scaler
 from trainlattice.training.strategy import SingleDevice, Strategy
+from trainlattice.training.targets import TargetError, class_target, not_finite, outside_classes
 from trainlattice.training.trainer import total_steps
 from trainlattice.training.update import Update
 
@@ -66,6 +68,7 @@ def build(resolution: Resolution, *, budget: int | None = None) -> Built:
     budget = budget or total_steps(config.trainer, -(-len(train) // config.trainer.accumulate))
     guard = FiniteGuard(config.trainer.nonfinite, strategy.device, budget=config.trainer.nonfinite_budget)
     loss = builder.loss(splits.contract)
+    builder.targets(splits, loss)
     others = builder.others()
     models = probe(
         lambda: builder.models(splits.contract),
@@ -74,6 +77,7 @@ def build(resolution: Resolution, *, budget: int | None = None) -> Built:
         builder.does_not_fit,
     )
     models = {role: strategy.prepare(model) for role, model in models.items()}
+    builder.compile(models)
     if isinstance(loss, nn.Module):
         loss = strategy.prepare(loss)
     parts = Parts(models, builder.updates(models, strategy, budget, guard), loss, splits.contract, others)
@@ -171,8 +175,8 @@ class _Builder:
         val, test = (source(s, trains=False) if s is not None else None for s in (splits.val, splits.test))
         return train, val, test
 
-    def no_data(self, message: str) -> ConfigError:
-        return _error(self.resolution, ("dataset",), "no-data", message)
+    def no_data(self, message: str, code: str = "no-data") -> ConfigError:
+        return _error(self.resolution, ("dataset",), code, message)
 
     def contracts(self, dataset: ResolvedComponent, opened: DatasetContract) -> None:
         """The static comparison again, with what the opened data states."""
@@ -200,6 +204,41 @@ class _Builder:
         component = self.config.one("loss")
         built: Callable[..., Any] | None = self.call(component, data=data) if component else None
         return built
+
+    def targets(self, splits: Splits, loss: Any) -> None:
+        """Targets in memory are looked at once, before the run: integers of any width become int64, and a
+        class that does not exist or a target that is NaN is shown with its row."""
+        for name in ("train", "val", "test"):
+            split = getattr(splits, name)
+            if not isinstance(split, TensorData):
+                continue
+            fault = None
+            try:
+                if getattr(loss, "task", None) == "classification":
+                    split.targets = class_target(split.targets)
+                    if splits.contract.num_outputs is not None:
+                        ignored = getattr(loss, "ignore_index", None)
+                        fault = outside_classes(split.targets, splits.contract.num_outputs, ignored)
+                else:
+                    fault = not_finite(split.targets)
+            except TargetError as error:
+                fault = str(error)
+            if fault is not None:
+                dataset = self.config.one("dataset")
+                named = dataset.name if dataset else ""
+                raise self.no_data(f"the {name} split of dataset {named!r}: {fault}", code="target")
+
+    def compile(self, models: Mapping[str, nn.Module]) -> None:
+        """Compiles the models in place, so that their state keeps its names."""
+        settings = self.config.trainer.compile
+        if settings is None:
+            return
+        mode = None if settings.mode == "default" else settings.mode
+        for model in models.values():
+            try:
+                model.compile(mode=mode, backend=settings.backend, dynamic=settings.dynamic)
+            except RuntimeError as error:  # dynamo's errors, such as a backend that does not exist
+                raise (translated(error) or error) from error
 
     def others(self) -> dict[str, Any]:
         """Components of kinds that plugins brought, by section: one, or a list or mapping of them."""

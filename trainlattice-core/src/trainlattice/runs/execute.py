@@ -19,11 +19,12 @@ from trainlattice.runs.directory import RunDirectory, create
 from trainlattice.runs.environment import environment
 from trainlattice.runs.manifest import Manifest, now
 from trainlattice.runs.provenance import component_records, used_plugins
-from trainlattice.runs.records import RunRecords
+from trainlattice.runs.records import RunRecords, recording_warnings
 from trainlattice.runs.result import RunResult
 from trainlattice.runs.resume import ResumePoint, find_resume_point
 from trainlattice.training.callbacks import Callback, CallbackList
 from trainlattice.training.checkpointing import Checkpointer
+from trainlattice.training.failures import translated
 from trainlattice.training.state import TrainerState
 from trainlattice.training.trainer import Services, Trainer, total_steps
 
@@ -65,8 +66,12 @@ def execute_run(
         logger.info("run directory: %s", run.path)
         logger.info("%s", _size(built))
         manifest.update(status="running", started=now(), **_progress(trainer.state))
-        trainer.fit()
-    except BaseException as error:
+        _announce_start(trainer, point, config.experiment.seed)
+        with recording_warnings(trainer):
+            trainer.fit()
+        trainer.event("end", status="finished")
+    except BaseException as raised:
+        error = translated(raised) or raised
         state = trainer.state if trainer is not None else TrainerState()
         status = "interrupted" if isinstance(error, KeyboardInterrupt) else "failed"
         failure = {"type": type(error).__name__, "message": str(error)}
@@ -75,6 +80,8 @@ def execute_run(
         except OSError as unwritten:  # a full disk, perhaps: the error that ended the run is to be raised
             logger.warning("%s still says that the run is under way: %s", run.manifest, unwritten)
         _tell_failure(hooks, info, error)
+        if error is not raised:
+            raise error from raised
         raise
     finally:
         records.close()
@@ -128,6 +135,14 @@ def _size(built: Built) -> str:
         f"{parameters:,} parameters on {built.strategy.device}, {len(built.train.dataset):,} training samples, "
         f"{len(built.train):,} batches per epoch"
     )
+
+
+def _announce_start(trainer: Trainer, point: ResumePoint | None, seed: int) -> None:
+    device = str(trainer.strategy.device)
+    if point is None:
+        trainer.event("start", seed=seed, device=device)
+    else:
+        trainer.event("resume", seed=seed, device=device, checkpoint=str(point.path))
 
 
 def _progress(state: TrainerState) -> dict[str, Any]:

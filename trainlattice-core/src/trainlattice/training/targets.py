@@ -49,5 +49,16 @@ def outside_classes(target: Tensor, classes: int, ignore_index: int | None = Non
     return f"target {target[place].item()} in row {row} is outside 0..{classes - 1}"
 
 
+def not_finite(target: Tensor) -> str | None:
+    """Row and value of the first target that is NaN or infinite, or None."""
+    if not target.is_floating_point():
+        return None
+    rows = (~torch.isfinite(target)).nonzero()
+    if not len(rows):
+        return None
+    place = tuple(rows[0].tolist())
+    return f"target {target[place].item()} in row {place[0]} is not finite"
+
+
 def _name(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
