@@ -16,6 +16,7 @@ RUNTIME_ONLY = frozenset(
         "trainer.max_steps",
         "trainer.early_stopping",
         "dataset.num_workers",
+        "dataset.start_method",
         "callbacks",
         "plugins.local",
         "plugins.require",

@@ -103,7 +103,9 @@ CORE_KINDS = (
         summary="where batches come from",
         arguments=("options", "seed"),
         settings="trainlattice.contracts.settings:DatasetSettings",
-        reserved=frozenset({"batch_size", "num_workers", "drop_last", "prefetch_factor", "shuffle"}),
+        reserved=frozenset(
+            {"batch_size", "num_workers", "start_method", "drop_last", "prefetch_factor", "shuffle"}
+        ),
     ),
     Kind(
         "loss",

@@ -132,6 +132,9 @@ class DatasetSettings(Options):
 
     batch_size: PositiveInt = Field(64, description="Samples per micro-batch.")
     num_workers: NonNegativeInt = Field(0, description="Loader processes; 0 loads in the main process.")
+    start_method: Literal["fork", "spawn", "forkserver"] | None = Field(
+        None, description="How loader processes begin; null: Python's default."
+    )
     drop_last: bool = Field(False, description="Leave out a last training batch that is not full.")
 
 

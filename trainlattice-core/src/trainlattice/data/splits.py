@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sized
+from collections.abc import Iterable, Sized
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
@@ -28,15 +28,17 @@ class MapDataset(Sized, Protocol):
 class Splits:
     """The data of a run.
 
+    Each is map-style, or iterable: then it yields samples, and may have ``__len__`` and ``set_epoch(epoch)``.
+
     :param train: what is trained on.
     :param val: what is validated on, or None for a run without validation.
     :param test: what ``evaluate --split test`` uses.
     :param contract: what is known about the samples now that the data is open.
     """
 
-    train: MapDataset
-    val: MapDataset | None = None
-    test: MapDataset | None = None
+    train: MapDataset | Iterable[Any]
+    val: MapDataset | Iterable[Any] | None = None
+    test: MapDataset | Iterable[Any] | None = None
     contract: DatasetContract = field(default_factory=DatasetContract)
 
 

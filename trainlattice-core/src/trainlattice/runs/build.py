@@ -19,7 +19,9 @@ from trainlattice.contracts.records import DatasetContract, LossContract, ModelC
 from trainlattice.contracts.settings import DatasetSettings
 from trainlattice.data.loader import MapSource
 from trainlattice.data.seeding import seed_everything
-from trainlattice.data.splits import Splits, TensorData
+from trainlattice.data.source import BatchSource
+from trainlattice.data.splits import MapDataset, Splits, TensorData
+from trainlattice.data.stream import StreamSource
 from trainlattice.diagnostics import nodes
 from trainlattice.diagnostics.diagnostic import Diagnostic
 from trainlattice.diagnostics.errors import ConfigError, PluginError, TrainLatticeError
@@ -31,7 +33,7 @@ from trainlattice.training.nonfinite import FiniteGuard
 from trainlattice.training.precision import grad_scaler
 from trainlattice.training.strategy import SingleDevice, Strategy
 from trainlattice.training.targets import TargetError, class_target, not_finite, outside_classes
-from trainlattice.training.trainer import total_steps
+from trainlattice.training.trainer import steps_per_epoch, total_steps
 from trainlattice.training.update import Update
 
 
@@ -45,11 +47,11 @@ class Built:
     mode: Mode
     parts: Parts
     strategy: Strategy
-    train: MapSource
-    val: MapSource | None
-    test: MapSource | None
+    train: BatchSource
+    val: BatchSource | None
+    test: BatchSource | None
     callbacks: list[tuple[str, Callback]]
-    budget: int
+    budget: int | None
     guard: FiniteGuard
 
 
@@ -65,7 +67,7 @@ def build(resolution: Resolution, *, budget: int | None = None) -> Built:
     builder = _Builder(resolution)
     splits = builder.splits()
     train, val, test = builder.sources(splits)
-    budget = budget or total_steps(config.trainer, -(-len(train) // config.trainer.accumulate))
+    budget = budget or total_steps(config.trainer, steps_per_epoch(train, config.trainer.accumulate))
     guard = FiniteGuard(config.trainer.nonfinite, strategy.device, budget=config.trainer.nonfinite_budget)
     loss = builder.loss(splits.contract)
     builder.targets(splits, loss)
@@ -75,6 +77,7 @@ def build(resolution: Resolution, *, budget: int | None = None) -> Built:
         lambda models: builder.mode(Parts(models, {}, loss, splits.contract, others)),
         train,
         builder.does_not_fit,
+        config.experiment.seed,
     )
     models = {role: strategy.prepare(model) for role, model in models.items()}
     builder.compile(models)
@@ -140,7 +143,7 @@ class _Builder:
             )
         for name in ("train", "val", "test"):
             split = getattr(splits, name)
-            if split is not None and len(split) == 0:
+            if split is not None and hasattr(split, "__len__") and len(split) == 0:
                 hint = "" if name == "train" else f"; a dataset without {name} data has {name}=None"
                 raise self.no_data(f"the {name} split of dataset {component.name!r} is empty{hint}")
         if splits.val is None and self.config.trainer.early_stopping is not None:
@@ -149,28 +152,30 @@ class _Builder:
         self.contracts(component, splits.contract)
         return splits
 
-    def sources(self, splits: Splits) -> tuple[MapSource, MapSource | None, MapSource | None]:
+    def sources(self, splits: Splits) -> tuple[BatchSource, BatchSource | None, BatchSource | None]:
         """The batches of each split; those of training are shuffled."""
         component = self.config.one("dataset")
         assert component is not None
         assert isinstance(component.settings, DatasetSettings)
         settings = component.settings
 
-        def source(split: Any, *, trains: bool) -> MapSource:
-            return MapSource(
-                split,
-                batch_size=settings.batch_size,
-                shuffle=trains,
-                seed=self.config.experiment.seed,
-                num_workers=settings.num_workers,
-                drop_last=settings.drop_last and trains,
-            )
+        def source(split: Any, *, trains: bool) -> BatchSource:
+            common: dict[str, Any] = {
+                "batch_size": settings.batch_size,
+                "seed": self.config.experiment.seed,
+                "num_workers": settings.num_workers,
+                "drop_last": settings.drop_last and trains,
+                "start_method": settings.start_method,
+            }
+            if isinstance(split, MapDataset):
+                return MapSource(split, shuffle=trains, **common)
+            return StreamSource(split, **common)
 
         train = source(splits.train, trains=True)
-        if len(train) == 0:
+        if train.batches_per_epoch == 0:
             raise self.no_data(
-                f"drop_last leaves nothing of {len(splits.train)} training samples with batch_size "
-                f"{settings.batch_size}"
+                f"drop_last leaves nothing of the training samples: there are fewer than batch_size "
+                f"({settings.batch_size})"
             )
         val, test = (source(s, trains=False) if s is not None else None for s in (splits.val, splits.test))
         return train, val, test
@@ -258,7 +263,7 @@ class _Builder:
         return built
 
     def updates(
-        self, models: Mapping[str, nn.Module], strategy: Strategy, budget: int, guard: FiniteGuard
+        self, models: Mapping[str, nn.Module], strategy: Strategy, budget: int | None, guard: FiniteGuard
     ) -> dict[str, Update]:
         """One update for each optimizer. A single optimizer takes the parameters of every model."""
         optimizers, schedulers = self.roles("optimizer"), self.roles("scheduler")

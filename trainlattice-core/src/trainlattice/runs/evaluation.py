@@ -20,14 +20,14 @@ class Evaluation:
     """Metrics of a checkpoint.
 
     :param metrics: by name with the split's prefix, such as ``val_loss``.
-    :param samples: how many samples they are means over.
+    :param samples: how many samples they are means over; None for a stream without length.
     """
 
     checkpoint: Path
     split: str
     epoch: int
     step: int
-    samples: int
+    samples: int | None
     metrics: dict[str, float]
 
     def as_json(self) -> dict[str, Any]:
@@ -93,6 +93,6 @@ def _evaluate(resolution: Resolution, checkpoint: Path, split: str) -> Evaluatio
         split,
         saved.trainer["epoch"],
         saved.trainer["global_step"],
-        len(source.dataset),
+        source.num_samples,
         {f"{split}_{name}": value for name, value in means.items()},
     )

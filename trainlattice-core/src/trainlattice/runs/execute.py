@@ -26,7 +26,7 @@ from trainlattice.training.callbacks import Callback, CallbackList
 from trainlattice.training.checkpointing import Checkpointer
 from trainlattice.training.failures import translated
 from trainlattice.training.state import TrainerState
-from trainlattice.training.trainer import Services, Trainer, total_steps
+from trainlattice.training.trainer import Services, Trainer, steps_per_epoch, total_steps
 
 logger = logging.getLogger(__name__)
 
@@ -132,9 +132,13 @@ def _size(built: Built) -> str:
     """``52,000 parameters on cpu, 1,438 training samples, 45 steps per epoch``"""
     parameters = sum(p.numel() for model in built.parts.models.values() for p in model.parameters())
     return (
-        f"{parameters:,} parameters on {built.strategy.device}, {len(built.train.dataset):,} training samples, "
-        f"{len(built.train):,} batches per epoch"
+        f"{parameters:,} parameters on {built.strategy.device}, {_count(built.train.num_samples)} training samples, "
+        f"{_count(built.train.batches_per_epoch)} batches per epoch"
     )
+
+
+def _count(number: int | None) -> str:
+    return "an unknown number of" if number is None else f"{number:,}"
 
 
 def _announce_start(trainer: Trainer, point: ResumePoint | None, seed: int) -> None:
@@ -192,11 +196,11 @@ def _nothing_to_train(point: ResumePoint, resolution: Resolution) -> RunResult:
 def _announce_budget(point: ResumePoint, built: Built, resolution: Resolution) -> None:
     """A schedule keeps the length that it began with, also where trainer.epochs changed."""
     trainer = resolution.config.trainer
-    derived = total_steps(trainer, -(-len(built.train) // trainer.accumulate))
+    derived = total_steps(trainer, steps_per_epoch(built.train, trainer.accumulate))
     if resolution.config.sections.get("scheduler") and point.checkpoint.budget != derived:
         logger.info(
             "the schedule keeps its budget of %s steps from the checkpoint; this configuration alone would "
-            "give %d",
+            "give %s",
             point.checkpoint.budget,
             derived,
         )

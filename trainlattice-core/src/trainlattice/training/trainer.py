@@ -14,7 +14,7 @@ import torch
 
 from trainlattice.contracts.settings import TrainerSettings
 from trainlattice.data.container import Container, container_of
-from trainlattice.data.loader import MapSource
+from trainlattice.data.source import BatchSource
 from trainlattice.diagnostics.errors import NonFiniteError, TrainLatticeError
 from trainlattice.training.accumulators import WeightedMeans
 from trainlattice.training.callbacks import CallbackList, PhaseName
@@ -75,8 +75,8 @@ class Trainer:
         parts: Parts,
         strategy: Strategy,
         services: Services,
-        train: MapSource,
-        val: MapSource | None = None,
+        train: BatchSource,
+        val: BatchSource | None = None,
     ) -> None:
         self.settings = settings
         self.mode = mode
@@ -88,7 +88,7 @@ class Trainer:
         self.callbacks = services.callbacks
         self.state = TrainerState()
         self.progress = EpochProgress()
-        self.steps_per_epoch = math.ceil(len(train) / settings.accumulate)
+        self.steps_per_epoch = steps_per_epoch(train, settings.accumulate)
         self._dtype = parameter_dtype(parts)
         self._autocast = autocast(settings.precision, strategy.device)
         self._stepper = Stepper(
@@ -100,6 +100,7 @@ class Trainer:
         )
         self._stop_requested: str | None = None
         self._stops_here = False
+        self._exhausted = False
         self._steps_before = 0
         self._epoch_number = 0
         self._validation: dict[str, float] = {}
@@ -109,8 +110,8 @@ class Trainer:
         return self.services.run_dir
 
     @property
-    def total_steps(self) -> int:
-        """Optimizer steps of the whole run."""
+    def total_steps(self) -> int | None:
+        """Optimizer steps of the whole run; None if the length of an epoch is not known."""
         return total_steps(self.settings, self.steps_per_epoch)
 
     @property
@@ -152,7 +153,7 @@ class Trainer:
         for call in self.callbacks.on_epoch_start:
             call(self)
         metrics = self._train_epoch()
-        if self.progress.windows < self.steps_per_epoch:
+        if not self._exhausted:
             self._stop_inside_epoch()
             return
         self.state.epoch += 1
@@ -191,24 +192,30 @@ class Trainer:
                 call(self)
             if self._validates_at_step():
                 self._validate_inside_epoch()
-            if self.is_complete or self._stops_here:
+            if (self.is_complete or self._stops_here) and not self._is_last_window():
                 break
         self._require_finite()
         self._phase_boundary("train", "end")
         metrics = {f"train_{name}": value for name, value in self.progress.means.compute().items()}
         return metrics | self.progress.summary() | self._memory() | {"lr": self._next_lr()}
 
+    def _is_last_window(self) -> bool:
+        """A run that ends with an epoch completes it, with its record and validation."""
+        return self.progress.windows == self.steps_per_epoch
+
     def _windows(self) -> Iterator[list[Container]]:
         """Micro-batches on the device, ``accumulate`` at a time; the last window may have fewer."""
         start = self.progress.windows * self.settings.accumulate
         batches = self.train.batches(self.state.epoch, start)
         device, dtype, epoch = self.strategy.device, self._dtype, self.state.epoch
+        self._exhausted = False
         while True:
             with self.progress.waiting_for_data():
                 window = [
                     container_of(batch, device, dtype) for batch in islice(batches, self.settings.accumulate)
                 ]
             if not window:
+                self._exhausted = True
                 return
             for container in window:
                 container["epoch"] = epoch
@@ -288,7 +295,7 @@ class Trainer:
         self._record("validation", {"at": at, **metrics})
         return self._judge(metrics)
 
-    def evaluate(self, source: MapSource, phase: PhaseName) -> dict[str, float]:
+    def evaluate(self, source: BatchSource, phase: PhaseName) -> dict[str, float]:
         """Means of the mode's metrics over a source; modules are left as they were."""
 
         def on_batch(container: Container) -> None:
@@ -387,11 +394,18 @@ class Trainer:
         return {"max_memory_mb": torch.cuda.max_memory_allocated(self.strategy.device) / 2**20}
 
 
-def total_steps(settings: TrainerSettings, steps_per_epoch: int) -> int:
-    """Optimizer steps of a run: by its epochs, by max_steps, or the smaller of both."""
+def steps_per_epoch(train: BatchSource, accumulate: int) -> int | None:
+    """Optimizer steps in an epoch, a last window that is not full included; None for a stream without length."""
+    batches = train.batches_per_epoch
+    return None if batches is None else math.ceil(batches / accumulate)
+
+
+def total_steps(settings: TrainerSettings, steps_per_epoch: int | None) -> int | None:
+    """Optimizer steps of a run: by its epochs, by max_steps, or the smaller of both. None if only the end of a
+    stream without length ends an epoch."""
     limits = []
-    if settings.epochs is not None:
+    if settings.epochs is not None and steps_per_epoch is not None:
         limits.append(settings.epochs * steps_per_epoch)
     if settings.max_steps is not None:
         limits.append(settings.max_steps)
-    return min(limits)
+    return min(limits, default=None)

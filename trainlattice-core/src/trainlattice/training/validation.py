@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from trainlattice.data.container import Container, container_of
-from trainlattice.data.loader import MapSource
+from trainlattice.data.source import BatchSource
 from trainlattice.training.accumulators import WeightedMeans
 from trainlattice.training.mode import Mode
 
@@ -31,7 +31,7 @@ def evaluating(models: list[nn.Module]) -> Iterator[None]:
 def evaluate(
     mode: Mode,
     models: list[nn.Module],
-    source: MapSource,
+    source: BatchSource,
     device: torch.device,
     dtype: torch.dtype,
     autocast: AbstractContextManager[Any],

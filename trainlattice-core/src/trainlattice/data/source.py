@@ -1,0 +1,29 @@
+"""What a run takes its batches from, whatever kind of dataset lies behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Protocol
+
+
+class BatchSource(Protocol):
+    """Batches, epoch by epoch; a pure function of the seed, the epoch and the data.
+
+    :param num_samples: samples per epoch, or None for a stream that does not say.
+    """
+
+    @property
+    def num_samples(self) -> int | None: ...
+
+    @property
+    def batches_per_epoch(self) -> int | None:
+        """None for a stream that does not say how long it is."""
+        ...
+
+    def batches(self, epoch: int, start: int = 0) -> Iterator[Any]:
+        """The batches of an epoch from the given one on; touches no global random state of this process."""
+        ...
+
+    def sample_batch(self) -> Any:
+        """A batch of at most two samples, to look at."""
+        ...

@@ -1,0 +1,92 @@
+"""Batches of an iterable dataset: data with an order of its own, perhaps without a length."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from typing import Any
+
+from torch.utils.data import IterableDataset, default_collate, get_worker_info
+
+from trainlattice.data.container import BatchError
+from trainlattice.data.loader import StartMethod, worker_batches
+from trainlattice.data.seeding import mixed_seed
+
+
+class StreamSource:
+    """The batches of an iterable dataset.
+
+    A dataset with ``set_epoch(epoch)`` is told the epoch, to shuffle by it. With workers, each yields every
+    W-th batch of the one global sequence, so that the batches do not depend on their number; each worker runs
+    through the whole stream for that.
+    """
+
+    def __init__(
+        self,
+        dataset: Iterable[Any],
+        *,
+        batch_size: int,
+        seed: int,
+        num_workers: int = 0,
+        drop_last: bool = False,
+        start_method: StartMethod | None = None,
+    ) -> None:
+        self.dataset = dataset
+        self.batch_size = batch_size
+        self.seed = seed
+        self.num_workers = num_workers
+        self.drop_last = drop_last
+        self.start_method = start_method
+
+    @property
+    def num_samples(self) -> int | None:
+        """The dataset's length, if it has one."""
+        size: int | None = len(self.dataset) if hasattr(self.dataset, "__len__") else None  # type: ignore[arg-type]
+        if size is not None and self.drop_last:
+            size -= size % self.batch_size
+        return size
+
+    @property
+    def batches_per_epoch(self) -> int | None:
+        size = self.num_samples
+        return None if size is None else -(-size // self.batch_size)
+
+    def batches(self, epoch: int, start: int = 0) -> Iterator[Any]:
+        """The batches of one epoch. A stream has no index: what lies before ``start`` is read and left out."""
+        stream = _Batches(self.dataset, self.batch_size, self.drop_last, epoch)
+        if self.num_workers == 0:
+            return islice(stream, start, None)
+        batches = worker_batches(
+            stream,
+            None,
+            num_workers=self.num_workers,
+            seed=mixed_seed(self.seed, epoch, 1),
+            start_method=self.start_method,
+        )
+        return islice(batches, start, None)
+
+    def sample_batch(self) -> Any:
+        """The first two samples of a fresh pass. Raises BatchError if there is none."""
+        samples = list(islice(iter(self.dataset), 2))
+        if not samples:
+            raise BatchError("the dataset yields no sample")
+        return default_collate(samples)
+
+
+class _Batches(IterableDataset[Any]):
+    def __init__(self, dataset: Iterable[Any], batch_size: int, drop_last: bool, epoch: int) -> None:
+        self.dataset, self.batch_size, self.drop_last, self.epoch = dataset, batch_size, drop_last, epoch
+
+    def __iter__(self) -> Iterator[Any]:
+        if hasattr(self.dataset, "set_epoch"):
+            self.dataset.set_epoch(self.epoch)
+        worker = get_worker_info()
+        index, count = (worker.id, worker.num_workers) if worker is not None else (0, 1)
+        samples = iter(self.dataset)
+        number = 0
+        while chunk := list(islice(samples, self.batch_size)):
+            if len(chunk) < self.batch_size and self.drop_last:
+                return
+            if number % count == index:
+                yield default_collate(chunk)
+            number += 1
