@@ -333,11 +333,12 @@ def _accepted(
         parameters = inspect.signature(target).parameters.values()
     except (TypeError, ValueError) as error:
         raise PluginError(f"the target of {what} has no signature that can be read: {error}") from error
-    if any(p.kind is p.VAR_KEYWORD for p in parameters):
-        return available
+    # A bare **kwargs names nothing: it may be torch.nn.Module's, which refuses every keyword.
     for p in parameters:
+        if p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD):
+            continue
         positional_only = p.kind is p.POSITIONAL_ONLY
-        if p.kind is not p.VAR_POSITIONAL and (positional_only or p.name not in available):
+        if positional_only or p.name not in available:
             if positional_only or p.default is p.empty:
                 raise PluginError(
                     f"the target of {what} asks for the argument {p.name!r}; a {component.registered.kind.name} "

@@ -48,8 +48,9 @@ class Stepper:
             for container, share in zip(window, shares, strict=True):
                 with self.autocast:
                     loss = phase.loss(container)
-                losses.append(loss)
-                update.backward(_weighted(loss, share) if phase.averaged else loss)
+                weighted = _weighted(loss, share) if phase.averaged else loss
+                losses.append(weighted)
+                update.backward(weighted)
             outcomes.append(update.apply(losses))
         return "applied" if "applied" in outcomes else outcomes[-1]
 
