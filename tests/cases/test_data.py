@@ -74,6 +74,7 @@ def ids(source: StreamSource, epoch: int = 0, start: int = 0) -> list[int]:
     return [int(value) for batch in source.batches(epoch, start) for value in batch[0]]
 
 
+@pytest.mark.filterwarnings("ignore:This DataLoader will create")  # more workers than this machine has cores
 @pytest.mark.parametrize("num_workers", [0, 2, 3, 4])
 def test_B49_a_stream_is_split_over_workers(num_workers: int) -> None:
     source = StreamSource(Stream(), batch_size=2, seed=0, num_workers=num_workers)

@@ -12,10 +12,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from trainlattice.diagnostics.errors import TrainLatticeError
+
 Container = dict[str, Any]
 
 
-class BatchError(TypeError):
+class BatchError(TrainLatticeError):
     """A batch of a form that no container can be made from."""
 
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import inspect
+import multiprocessing
+import pickle
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
 import torch
@@ -17,6 +20,7 @@ from trainlattice.contracts.kind import CORE_KINDS
 from trainlattice.contracts.options import OptionError
 from trainlattice.contracts.records import DatasetContract, LossContract, ModelContract
 from trainlattice.contracts.settings import DatasetSettings
+from trainlattice.data.container import BatchError
 from trainlattice.data.loader import MapSource
 from trainlattice.data.seeding import seed_everything
 from trainlattice.data.source import BatchSource
@@ -72,10 +76,14 @@ def build(resolution: Resolution, *, budget: int | None = None) -> Built:
     loss = builder.loss(splits.contract)
     builder.targets(splits, loss)
     others = builder.others()
+    try:
+        sample = train.sample_batch()
+    except BatchError as error:
+        raise builder.no_data(str(error)) from error
     models = probe(
         lambda: builder.models(splits.contract),
         lambda models: builder.mode(Parts(models, {}, loss, splits.contract, others)),
-        train,
+        sample,
         builder.does_not_fit,
         config.experiment.seed,
     )
@@ -167,6 +175,7 @@ class _Builder:
                 "drop_last": settings.drop_last and trains,
                 "start_method": settings.start_method,
             }
+            self.require_sendable(split, settings)
             if isinstance(split, MapDataset):
                 return MapSource(split, shuffle=trains, **common)
             return StreamSource(split, **common)
@@ -179,6 +188,22 @@ class _Builder:
             )
         val, test = (source(s, trains=False) if s is not None else None for s in (splits.val, splits.test))
         return train, val, test
+
+    def require_sendable(self, split: Any, settings: DatasetSettings) -> None:
+        """Loader processes that are not forked get the dataset as a pickle."""
+        method = settings.start_method or multiprocessing.get_start_method()
+        if settings.num_workers == 0 or method == "fork":
+            return
+        try:
+            ForkingPickler.dumps(split)
+        except (pickle.PicklingError, AttributeError, TypeError) as error:
+            raise _error(
+                self.resolution,
+                ("dataset", "num_workers"),
+                "not-picklable",
+                f"the dataset, a {type(split).__name__}, cannot be sent to loader processes ({error}); use "
+                "module-level functions instead of lambdas, start_method: fork, or num_workers: 0",
+            ) from error
 
     def no_data(self, message: str, code: str = "no-data") -> ConfigError:
         return _error(self.resolution, ("dataset",), code, message)

@@ -13,7 +13,6 @@ import torch
 from torch import Tensor, nn
 
 from trainlattice.data.container import BatchError, container_of
-from trainlattice.data.source import BatchSource
 from trainlattice.diagnostics.errors import ConfigError, TrainLatticeError
 from trainlattice.training.mode import Mode
 from trainlattice.training.validation import evaluating
@@ -24,17 +23,17 @@ Models = dict[str, nn.Module]
 def probe(
     build_models: Callable[[], Models],
     build_mode: Callable[[Models], Mode],
-    source: BatchSource,
+    batch: Any,
     does_not_fit: Callable[[str, Exception], ConfigError],
     seed: int,
 ) -> Models:
     """Builds the models and returns them after a batch of two samples went through.
 
     :param build_models: builds fresh models on the current default device.
+    :param batch: as the dataset yields it.
     :param does_not_fit: makes the error from a description of the batch and what was raised.
     :param seed: of the run.
     """
-    batch = source.sample_batch()
     on_meta = _passes_on_meta(build_models, build_mode, batch)
     torch.manual_seed(seed)  # the models' weights do not depend on what the probe drew
     models = build_models()
