@@ -33,7 +33,9 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     package.mkdir(parents=True)
     (package / "__init__.py").touch()
     for name, text in files_of_the_page().items():
-        ((project if name.endswith((".toml", ".yaml")) else package) / name).write_text(text, encoding="utf-8")
+        ((project if name.endswith((".toml", ".yaml")) else package) / name).write_text(
+            text, encoding="utf-8"
+        )
     wheels, target = project / "dist", project.parent / "site"
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "-q"]
     offline = ["--no-deps", "--no-index"]

@@ -57,6 +57,7 @@ def build(resolution: Resolution, *, budget: int | None = None) -> Built:
     strategy = SingleDevice(choose_device(resolution))
     seed_everything(config.experiment.seed)
     builder = _Builder(resolution)
+    builder.require_targets()
     splits, train, val = builder.data()
     steps = -(-len(train) // config.trainer.accumulate) * config.trainer.epochs
     budget = budget or steps
@@ -118,6 +119,11 @@ class _Builder:
         except Exception as error:
             what = component.registered.what
             raise PluginError(f"{what} could not be built: {type(error).__name__}: {error}") from error
+
+    def require_targets(self) -> None:
+        """Imports the code of every component: what cannot be imported is named before any data is opened."""
+        for component in self.config.components():
+            _ = component.registered.target
 
     def data(self) -> tuple[Splits, MapSource, MapSource | None]:
         component = self.config.one("dataset")

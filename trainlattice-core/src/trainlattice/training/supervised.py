@@ -46,9 +46,9 @@ class Supervised(Mode):
         self.forward(container)
 
     def check(self, container: Container) -> None:
-        """The batch goes through; a classifier has as many outputs as the dataset has classes."""
-        self.forward(container)
-        pred, classes = container["pred"], self.data.num_outputs
+        """The batch goes through; a classifier has as many outputs as the dataset has classes, and the loss
+        is a scalar."""
+        pred, classes = self.model(get(container, "input", "the model")), self.data.num_outputs
         if not isinstance(pred, Tensor):
             raise TypeError(f"the model returned a {type(pred).__name__}, and the loss takes a tensor")
         if self.data.task == "classification" and classes is not None:
@@ -57,6 +57,10 @@ class Supervised(Mode):
                     f"the model's output has the shape {list(pred.shape)}, and {classes} classes "
                     f"need [{len(pred) if pred.dim() else 'N'}, {classes}]"
                 )
+        loss = self.loss(pred, get(container, "target", "the loss"))
+        if not isinstance(loss, Tensor) or loss.dim() != 0:
+            what = f"shape {list(loss.shape)}" if isinstance(loss, Tensor) else f"type {type(loss).__name__}"
+            raise TypeError(f"the loss returned a value of {what}, expected a scalar tensor")
 
     def measure(self, container: Container) -> dict[str, Tensor]:
         loss: Tensor = container["loss"].detach()

@@ -141,7 +141,8 @@ class Trainer:
         clock = _EpochClock()
         self._phase_boundary("train", "start")
         for model in self.parts.models.values():
-            model.train()
+            if not model.training:  # else submodules that its author froze in eval mode stay so
+                model.train()
         for window in self._windows(clock):
             weights = [self.mode.weight(container) for container in window]
             applied = self._stepper.run(window, weights)
