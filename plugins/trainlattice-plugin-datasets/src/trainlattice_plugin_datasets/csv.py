@@ -95,6 +95,8 @@ def _columns(options: CsvOptions, header: list[str]) -> list[int]:
             )
         if name == options.target:
             raise OptionError(("features", index), f"{name!r} is the target")
+        if name in options.features[:index]:
+            raise OptionError(("features", index), f"{name!r} is named twice")
     return [header.index(name) for name in options.features]
 
 
@@ -130,7 +132,7 @@ def _number(cell: str, column: str, line: int, options: CsvOptions) -> float:
             )
         return math.nan
     try:
-        number = float(text)
+        number = math.nan if "_" in text else float(text)  # Python alone takes 1_000 for a number
     except ValueError:
         number = math.nan
     if not math.isfinite(number):

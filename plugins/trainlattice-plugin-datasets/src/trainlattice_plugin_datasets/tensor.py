@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import re
 from pathlib import Path
 
 import torch
@@ -35,29 +36,37 @@ def _read(option: str, path: Path, num_classes: int) -> TensorData:
     try:
         data = torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
-        reason = str(error).splitlines()[0]
-        raise OptionError(option, f"{path} holds more than tensors and was not loaded: {reason}") from None
+        found = re.search(r"GLOBAL (\S+)", str(error))  # of torch's long advice, the name is what helps
+        if found is None:
+            raise OptionError(option, f"{path} cannot be read as a file of tensors") from None
+        raise OptionError(
+            option,
+            f"{path} holds {found[1]}, which could run code, and was not loaded; expected tensors alone",
+        ) from None
     except (RuntimeError, EOFError, ValueError, KeyError) as error:
         raise OptionError(option, f"{path} cannot be read as a file of tensors: {error}") from None
     if not isinstance(data, dict) or not all(isinstance(data.get(k), Tensor) for k in ("features", "labels")):
         raise OptionError(option, f'{path} must hold {{"features": Tensor, "labels": Tensor}}')
     features, labels = data["features"], data["labels"]
+    if not features.dim() or not labels.dim():
+        raise OptionError(option, f"{path}: features and labels must have a first dimension, the samples")
     if len(features) != len(labels):
         raise OptionError(option, f"{path} has {len(features)} features and {len(labels)} labels")
     features = features.to(torch.get_default_dtype())
     if labels.is_floating_point():
+        _refuse_first(option, path, labels, ~labels.isfinite(), "is not finite")
         return TensorData(features, labels.to(torch.get_default_dtype()))
     labels = labels.to(torch.int64)
-    _require_classes(option, path, labels, num_classes)
+    outside = (labels < 0) | (labels >= num_classes)
+    _refuse_first(
+        option, path, labels, outside, f"is outside 0..{num_classes - 1} (num_classes is {num_classes})"
+    )
     return TensorData(features, labels)
 
 
-def _require_classes(option: str, path: Path, labels: Tensor, num_classes: int) -> None:
-    outside = ((labels < 0) | (labels >= num_classes)).nonzero()
-    if len(outside):
-        row = tuple(outside[0].tolist())
-        raise OptionError(
-            option,
-            f"{path}: label {labels[row].item()} in row {row[0]} is outside 0..{num_classes - 1} (num_classes "
-            f"is {num_classes})",
-        )
+def _refuse_first(option: str, path: Path, labels: Tensor, wrong: Tensor, what: str) -> None:
+    """Raises OptionError with the row and value of the first label that is wrong."""
+    places = wrong.nonzero()
+    if len(places):
+        place = tuple(places[0].tolist())
+        raise OptionError(option, f"{path}: label {labels[place].item()} in row {place[0]} {what}")

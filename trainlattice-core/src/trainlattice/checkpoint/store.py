@@ -123,7 +123,7 @@ def _why_not_written(error: BaseException) -> str | None:
     cause: BaseException | None = error
     while cause is not None and not isinstance(cause, OSError):
         cause = cause.__context__
-    return cause and (cause.strerror or str(cause))
+    return None if cause is None else cause.strerror or str(cause)
 
 
 def _what_needs_code(error: pickle.UnpicklingError) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from importlib import import_module
@@ -93,6 +94,9 @@ def cli(traceback: bool) -> None:
 
 def main() -> None:
     """Runs the command line and exits with the code of what happened (see docs/exit-codes.md)."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a name that the locale cannot show is no reason to fail
+            stream.reconfigure(errors="backslashreplace")
     sys.exit(run(sys.argv[1:]))
 
 
@@ -102,7 +106,10 @@ def run(arguments: list[str]) -> int:
     try:
         code = cli.main(arguments, prog_name="trainlattice", standalone_mode=False)
         return code if isinstance(code, int) else 0
-    except click.exceptions.Abort:
+    except click.exceptions.Abort as abort:
+        if isinstance(abort.__cause__, EOFError):  # from a component; click takes it for Ctrl-D at a prompt
+            return _report(abort.__cause__, show_traceback)
+        click.echo("interrupted", err=True)
         return 130
     except click.ClickException as error:
         error.show()

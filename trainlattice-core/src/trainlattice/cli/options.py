@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, redirect_stdout
 from typing import Any, TypeVar
 
 import click
@@ -28,6 +30,16 @@ traceback_option = click.option(
     "--traceback", is_flag=True, expose_value=False, help="Show the Python traceback of an error."
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON and nothing else.")
+
+
+@contextmanager
+def json_alone_on_stdout(as_json: bool) -> Iterator[None]:
+    """Whatever a plugin prints while it is read goes to stderr where stdout is for JSON."""
+    if not as_json:
+        yield
+        return
+    with redirect_stdout(sys.stderr):
+        yield
 
 
 def training_options(command: F) -> F:

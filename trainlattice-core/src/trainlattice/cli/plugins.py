@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from trainlattice.cli.options import json_option, traceback_option
+from trainlattice.cli.options import json_alone_on_stdout, json_option, traceback_option
 from trainlattice.diagnostics.errors import UsageError
 
 
@@ -29,7 +29,8 @@ def list_plugins(kind: str | None, as_json: bool) -> None:
     from trainlattice.plugin.listing import listing
     from trainlattice.plugin.registry import Registry
 
-    registry = Registry.installed()
+    with json_alone_on_stdout(as_json):
+        registry = Registry.installed()
     if kind is not None and kind not in registry.kinds:
         raise UsageError(f"there is no kind {kind!r}; kinds: {', '.join(registry.kinds)}")
     found = listing(registry, kind)
@@ -88,15 +89,17 @@ def info(name: str, as_json: bool) -> None:
     from trainlattice.diagnostics.hints import did_you_mean
     from trainlattice.plugin.registry import Registry
 
-    registry = Registry.installed()
+    with json_alone_on_stdout(as_json):
+        registry = Registry.installed()
     found = [r for kind in registry.kinds for r in registry.find(kind, name)]
     owners = registry.called(name)
     if not found and not owners:
         names = [r.component.name for r in registry.components()] + [p.id for p in registry.plugins]
         hint = did_you_mean(name, names) or "see: trainlattice plugins list"
         raise UsageError(f"no plugin and no component is named {name!r}; {hint}")
-    described = [describe_plugin(plugin, registry) for plugin in owners]
-    described += [describe_component(registered, registry) for registered in found]
+    with json_alone_on_stdout(as_json):
+        described = [describe_plugin(plugin, registry) for plugin in owners]
+        described += [describe_component(registered, registry) for registered in found]
     if as_json:
         plain = {"schema_version": 1, "found": [d.as_json() for d in described]}
         click.echo(json.dumps(plain, indent=2, ensure_ascii=False))

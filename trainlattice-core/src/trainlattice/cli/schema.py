@@ -7,7 +7,8 @@ from pathlib import Path
 
 import click
 
-from trainlattice.cli.options import traceback_option
+from trainlattice.cli.options import json_alone_on_stdout, traceback_option
+from trainlattice.diagnostics.errors import UsageError
 
 
 @click.command(epilog="Example: trainlattice schema -o trainlattice.schema.json")
@@ -24,12 +25,16 @@ def schema(output: str | None, records: bool) -> None:
     from trainlattice.contracts.metric_records import records_schema
     from trainlattice.plugin.registry import Registry
 
-    found, problems = (records_schema(), []) if records else json_schema(Registry.installed())
+    with json_alone_on_stdout(output is None):
+        found, problems = (records_schema(), []) if records else json_schema(Registry.installed())
     text = json.dumps(found, indent=2, ensure_ascii=False) + "\n"
     for problem in problems:
         click.echo(f"warning: {problem}", err=True)
     if output is None:
         click.echo(text, nl=False)
     else:
-        Path(output).write_text(text, encoding="utf-8")
+        try:
+            Path(output).write_text(text, encoding="utf-8")
+        except OSError as error:
+            raise UsageError(f"{output} cannot be written: {error.strerror or error}") from None
         click.echo(f"wrote {output}")

@@ -30,7 +30,8 @@ def train(
 
     set_up_logging(verbose=verbose)
     if runs_dir is not None:
-        overrides = (*overrides, f"experiment.runs_dir={runs_dir}")
+        quoted = runs_dir.replace("'", "''")  # a string of YAML, whatever is in it
+        overrides = (*overrides, f"experiment.runs_dir='{quoted}'")
     result = run_from_file(
         config, overrides=overrides, local_files=local_files, resume=resume, command=command_line()
     )

@@ -6,7 +6,13 @@ import json
 
 import click
 
-from trainlattice.cli.options import json_option, plugin_option, set_option, traceback_option
+from trainlattice.cli.options import (
+    json_alone_on_stdout,
+    json_option,
+    plugin_option,
+    set_option,
+    traceback_option,
+)
 from trainlattice.diagnostics.errors import ConfigError
 
 
@@ -19,12 +25,14 @@ from trainlattice.diagnostics.errors import ConfigError
 def validate(config: str, overrides: tuple[str, ...], local_files: tuple[str, ...], as_json: bool) -> int:
     """Check the file CONFIG and show every mistake with its line.
 
-    Neither torch nor any data is loaded, and nothing is created. Exit code 0 if it is valid, else 2.
+    Neither torch nor any data is loaded, and nothing is created. Exit code 0 if it is valid, 3 if a plugin is at
+    fault and nothing else, else 2.
     """
     from trainlattice.config.resolve import resolve_file
 
     try:
-        resolution = resolve_file(config, overrides, local_files=local_files)
+        with json_alone_on_stdout(as_json):
+            resolution = resolve_file(config, overrides, local_files=local_files)
     except ConfigError as error:
         if not as_json:
             raise

@@ -17,6 +17,7 @@ from trainlattice.diagnostics.diagnostic import Diagnostic
 from trainlattice.diagnostics.errors import PluginError
 from trainlattice.diagnostics.nodes import Entry, Mapping, Node, Scalar
 from trainlattice.diagnostics.source import Mark
+from trainlattice.plugin.inspection import target_looks_missing
 from trainlattice.plugin.registry import Registered, Registry, settings_class
 
 Entries = Callable[[str], "Entry | None"]
@@ -75,19 +76,22 @@ class ComponentResolver:
         return tuple(component for component in found if component is not None)
 
     def roles(self, kind: Kind, entry: Entry | None, roles: tuple[str, ...]) -> Section | None:
-        if entry is None:
-            return None
-        if not isinstance(entry.node, Mapping) or not set(entry.node.entries) <= set(roles):
+        has_default = bool(self.registry.defaults(kind.name))
+        if entry is None and not has_default:
+            return None  # reported as missing where the mode requires it
+        node, mark = (entry.node, entry.key_mark) if entry else (Mapping({}, self.root_mark), None)
+        if not isinstance(node, Mapping) or not set(node.entries) <= set(roles):
             keys = f"a mapping with the keys {', '.join(roles)}"
-            self.diagnostics.append(wrong_type(kind.section, entry.node, keys))
+            self.diagnostics.append(wrong_type(kind.section, node, keys))
             return None
         found: dict[str, ResolvedComponent] = {}
         for role in roles:
-            below = entry.node.entries.get(role)
-            path = (kind.section, role)
-            component = self.one(
-                kind, below.node if below else None, path, below.key_mark if below else entry.key_mark
-            )
+            below, path = node.entries.get(role), (kind.section, role)
+            if not has_default and (below is None or _is_null(below.node)):
+                message = f"the section {kind.section!r} needs {kind.with_article} for the role {role!r}"
+                self.diagnostics.append(Diagnostic("missing-option", message, mark, nodes.dotted(path)))
+                continue
+            component = self.one(kind, below.node if below else None, path, below.key_mark if below else mark)
             if component is not None:
                 found[role] = component
         return found
@@ -96,7 +100,7 @@ class ComponentResolver:
         self, kind: Kind, node: Node | None, path: nodes.Path, key_mark: Mark | None
     ) -> ResolvedComponent | None:
         """One component: its name, then the keys of core beside it, then its own options."""
-        if node is None or (isinstance(node, Scalar) and node.value is None):
+        if node is None or _is_null(node):
             registered = self.default(kind, key_mark, path)
             if registered is None:
                 return None
@@ -104,7 +108,7 @@ class ComponentResolver:
         else:
             node = documents.expanded(node)
             if not isinstance(node, Mapping):
-                what = f"the name of a {kind.name} or a mapping"
+                what = f"the name of {kind.with_article} or a mapping"
                 self.diagnostics.append(wrong_type(nodes.dotted(path), node, what))
                 return None
             named = self.registered(kind, node, path, key_mark or node.mark)
@@ -150,7 +154,7 @@ class ComponentResolver:
             self.diagnostics.append(
                 Diagnostic(
                     "wrong-type",
-                    f"expected the name of a {kind.name}, got {nodes.describe(name)}",
+                    f"expected the name of {kind.with_article}, got {nodes.describe(name)}",
                     name.mark,
                     path=nodes.dotted((*path, "name")),
                 )
@@ -181,10 +185,12 @@ class ComponentResolver:
         at = name.node.mark if name else mark
         try:
             schema = registered.options_class
+            settings_schema = settings_class(registered.kind)
+            if target_looks_missing(registered):
+                _ = registered.target  # imported only to be sure: nothing that a run needs is imported here
         except PluginError as error:
             self.diagnostics.append(Diagnostic("broken-plugin", str(error), at, nodes.dotted(path)))
             return None
-        settings_schema = settings_class(registered.kind)
         beside = frozenset(settings_schema.model_fields) if settings_schema else frozenset()
         entries = {key: entry for key, entry in node.entries.items() if key != "name"}
         own = Mapping({k: e for k, e in entries.items() if k not in beside}, node.mark)
@@ -198,6 +204,10 @@ class ComponentResolver:
         if diagnostics or options is None:
             return None
         return ResolvedComponent(registered, options, settings, path)
+
+
+def _is_null(node: Node) -> bool:
+    return isinstance(node, Scalar) and node.value is None
 
 
 def wrong_type(path: str, node: Node, expected: str) -> Diagnostic:

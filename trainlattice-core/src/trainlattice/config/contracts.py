@@ -60,19 +60,21 @@ def model_problems(
         size = prod(shape)
         expected = ours.input_shape
         if expected is not None and tuple(expected) != tuple(shape):
+            option = ours.input_option or "input_shape"
             problem(
-                "input_shape",
+                option,
                 f"model {model.name!r} takes samples of shape {_shape(expected)}, "
                 f"dataset {dataset!r} yields {_shape(shape)}",
-                f"set {model.path[0]}.input_shape to {_shape(shape)}",
+                f"set {model.path[0]}.{option} to {_shape(shape)}",
             )
         elif expected is None and ours.input_dim is not None and ours.input_dim != size:
             product = f" = {'*'.join(map(str, shape))}" if len(shape) > 1 else ""
+            option = ours.input_option or "input_dim"
             problem(
-                "input_dim",
+                option,
                 f"model {model.name!r} takes {ours.input_dim} values per sample, "
                 f"dataset {dataset!r} yields {size}{product}",
-                f"set {model.path[0]}.input_dim to {size}",
+                f"set {model.path[0]}.{option} to {size}",
             )
     if None not in (ours.num_outputs, theirs.num_outputs) and ours.num_outputs != theirs.num_outputs:
         what = "classes" if theirs.task == "classification" else "outputs"

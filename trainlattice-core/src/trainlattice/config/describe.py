@@ -139,8 +139,9 @@ def _type(schema: dict[str, Any], definitions: dict[str, Any]) -> str:
         return " | ".join(str(value) for value in schema["enum"])
     if "const" in schema:
         return str(schema["const"])
-    if "anyOf" in schema:
-        return " or ".join(dict.fromkeys(_type(member, definitions) for member in schema["anyOf"]))
+    members = schema.get("anyOf") or schema.get("oneOf")
+    if members:
+        return " or ".join(dict.fromkeys(_type(member, definitions) for member in members))
     name = str(schema.get("type", "any"))
     if name == "array":
         if "prefixItems" in schema:
@@ -175,22 +176,37 @@ def _example(registered: Registered, name: str) -> str:
 
 
 def _sample(schema: dict[str, Any], definitions: dict[str, Any]) -> Any:
-    """Some value that a schema accepts."""
+    """Some value that a schema accepts; a plugin states ``examples`` where the schema does not tell."""
     if "$ref" in schema:
         schema = definitions[schema["$ref"].rpartition("/")[2]]
-    if "anyOf" in schema:
-        schema = schema["anyOf"][0]
-    if schema.get("enum"):
-        return schema["enum"][0]
+    for members in ("anyOf", "oneOf"):
+        if members in schema:
+            return _sample(schema[members][0], definitions)
+    if "const" in schema or schema.get("enum"):
+        return schema.get("const", (schema.get("enum") or [None])[0])
     name = schema.get("type")
     if name in ("integer", "number"):
-        low = schema.get("minimum", schema.get("exclusiveMinimum", 0))
-        return low + 1 if name == "integer" else float(low) + 0.5
+        return _sample_number(schema, whole=name == "integer")
     if name == "array":
+        if "prefixItems" in schema:
+            return [_sample(item, definitions) for item in schema["prefixItems"]]
         return [_sample(schema.get("items", {}), definitions)] * max(1, schema.get("minItems", 1))
     if name == "boolean":
         return True
     if name == "object":
         properties = schema.get("properties", {})
         return {key: _sample(properties[key], definitions) for key in schema.get("required", ())}
-    return "value"
+    return "value".ljust(schema.get("minLength", 0), "-")[: schema.get("maxLength")]
+
+
+def _sample_number(schema: dict[str, Any], *, whole: bool) -> int | float:
+    margin = 1 if whole else 0.5
+    low, high = schema.get("minimum"), schema.get("maximum")
+    if "exclusiveMinimum" in schema:
+        low = schema["exclusiveMinimum"] + margin
+    if "exclusiveMaximum" in schema:
+        high = schema["exclusiveMaximum"] - margin
+    if low is not None and high is not None and not whole:
+        return float(low + high) / 2
+    found = low if low is not None else high if high is not None else margin
+    return int(found) if whole else float(found)

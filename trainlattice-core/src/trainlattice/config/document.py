@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from trainlattice.diagnostics import nodes
@@ -15,6 +16,7 @@ from trainlattice.diagnostics.yaml_reader import read_file, read_string
 
 OVERRIDE_SOURCE = "--set"
 EXTENDS = "extends"
+MOST_CHAINED = 20
 
 KeptKeys = Callable[[str], frozenset[str]]
 """For a section: the keys that stay when a later file names another component in it."""
@@ -22,13 +24,9 @@ KeptKeys = Callable[[str], frozenset[str]]
 
 @dataclass
 class Document:
-    """A merged tree with the mistakes found so far.
-
-    :param directory: that relative paths in it are taken from.
-    """
+    """A merged tree with the mistakes found so far."""
 
     root: Mapping
-    directory: Path
     diagnostics: list[Diagnostic] = field(default_factory=list)
 
 
@@ -36,7 +34,7 @@ def from_file(path: Path, overrides: Sequence[str], kept_keys: KeptKeys) -> Docu
     """Reads a file with what it extends. Raises ConfigError where no tree can be made."""
     reader = _Extending(kept_keys)
     root = reader.read(path, ())
-    document = Document(root, path.resolve().parent, reader.diagnostics)
+    document = Document(root, reader.diagnostics)
     apply_overrides(document, overrides)
     return document
 
@@ -47,20 +45,25 @@ def from_mapping(config: dict[str, nodes.Plain], overrides: Sequence[str]) -> Do
     root = nodes.from_plain(config, Mark(source, 1, 1))
     if not isinstance(root, Mapping):
         raise UsageError(f"a configuration is a mapping, not {nodes.describe(root)}")
-    document = Document(root, Path.cwd())
+    document = Document(root)
     apply_overrides(document, overrides)
     return document
 
 
 class _Extending:
-    """Reads files depth first; a later file wins over an earlier one, the extending over the extended."""
+    """Reads files depth first and each once; a later file wins over an earlier one, the extending over
+    the extended."""
 
     def __init__(self, kept_keys: KeptKeys) -> None:
         self.kept_keys = kept_keys
         self.diagnostics: list[Diagnostic] = []
+        self.known: dict[Path, Mapping] = {}
         self.files_read = 0
 
     def read(self, path: Path, chain: tuple[Path, ...], named_at: Mark | None = None) -> Mapping:
+        real = _real(path)
+        if real in self.known:
+            return self.known[real]
         self.files_read += 1
         try:
             root, diagnostics = read_file(path, order=self.files_read)
@@ -68,28 +71,26 @@ class _Extending:
             raise _named_at(error, named_at) from None
         self.diagnostics += diagnostics
         if not isinstance(root, Mapping):
-            raise ConfigError(
-                [
-                    Diagnostic(
-                        "not-a-mapping",
-                        f"the top level must be a mapping of sections, not {nodes.describe(root)}",
-                        root.mark,
-                        whole_file=True,
-                    )
-                ]
-            )
-        chain = (*chain, path.resolve())
+            message = f"the top level must be a mapping of sections, not {nodes.describe(root)}"
+            fault = Diagnostic("not-a-mapping", message, root.mark, whole_file=True)
+            raise _named_at(ConfigError([fault]), named_at)
+        chain = (*chain, real)
         merged: Mapping | None = None
         for base_path, mark in self.bases(root, path):
-            if base_path.resolve() in chain:
-                names = " -> ".join(display_path(p) for p in (*chain, base_path.resolve()))
-                raise ConfigError(
-                    [Diagnostic("extends-cycle", f"extends goes in a circle: {names}", mark, path=EXTENDS)]
-                )
+            wrong = None
+            if _real(base_path) in chain:
+                names = " -> ".join(display_path(p) for p in (*chain, _real(base_path)))
+                wrong = Diagnostic("extends-cycle", f"extends goes in a circle: {names}", mark, path=EXTENDS)
+            elif len(chain) > MOST_CHAINED:
+                message = f"extends goes through more than {MOST_CHAINED} files"
+                wrong = Diagnostic("extends-too-long", message, mark, path=EXTENDS)
+            if wrong is not None:
+                raise ConfigError([wrong])
             base = self.read(base_path, chain, mark)
             merged = base if merged is None else self.merge(merged, base)
         own = Mapping({k: e for k, e in root.entries.items() if k != EXTENDS}, root.mark)
-        return own if merged is None else self.merge(merged, own)
+        self.known[real] = own if merged is None else self.merge(merged, own)
+        return self.known[real]
 
     def bases(self, root: Mapping, path: Path) -> list[tuple[Path, Mark]]:
         entry = root.entries.get(EXTENDS)
@@ -116,9 +117,17 @@ class _Extending:
         for section, entry in over.entries.items():
             below = entries.get(section)
             if below is not None:
-                entry = Entry(entry.key_mark, _merge(below.node, entry.node, self.kept_keys(section)))
+                base_node = expanded(below.node) if isinstance(entry.node, Mapping) else below.node
+                entry = Entry(entry.key_mark, _merge(base_node, entry.node, self.kept_keys(section)))
             entries[section] = entry
         return Mapping(entries, over.mark)
+
+
+def _real(path: Path) -> Path:
+    try:
+        return Path(os.path.realpath(path))
+    except ValueError:  # a NUL in the path: reading it says so
+        return path
 
 
 def _named_at(error: ConfigError, mark: Mark | None) -> ConfigError:
@@ -139,7 +148,7 @@ def _merge(base: Node, over: Node, kept: frozenset[str]) -> Node:
         return over
     entries = dict(base.entries)
     ours, theirs = _name(base), _name(over)
-    if theirs is not None and ours is not None and ours != theirs:
+    if theirs is not None and ours is not None and not _same_component(ours, theirs):
         entries = {key: entry for key, entry in entries.items() if key in kept}
     for key, entry in over.entries.items():
         below = entries.get(key)
@@ -150,6 +159,13 @@ def _merge(base: Node, over: Node, kept: frozenset[str]) -> Node:
 def _name(mapping: Mapping) -> str | None:
     node = nodes.child(mapping, "name")
     return node.text if isinstance(node, Scalar) else None
+
+
+def _same_component(one: str, other: str) -> bool:
+    """``mlp`` may well be ``models:mlp``; a name that is not so is reported later."""
+    if ":" in one and ":" in other:
+        return one == other
+    return one.rpartition(":")[2] == other.rpartition(":")[2]
 
 
 def expanded(node: Node) -> Node:
@@ -173,30 +189,44 @@ def apply_overrides(document: Document, overrides: Iterable[str]) -> None:
                 Diagnostic("override", "an override has the form KEY=VALUE, such as optimizer.lr=3e-4", mark)
             )
             continue
+        if any("\ud800" <= c <= "\udfff" for c in text):  # bytes of the command line that were no UTF-8
+            document.diagnostics.append(Diagnostic("override", "an override must be UTF-8 text", mark))
+            continue
         value_mark = Mark(source, line, len(key) + 2, max(1, len(value)), order=10_000)
-        fault = _set(document, parts, mark, _value_node(value, value_mark))
+        node, diagnostics = _value_node(value, value_mark)
+        document.diagnostics += [
+            replace(found, mark=value_mark, path=key, related=()) for found in diagnostics
+        ]
+        fault = _set(document, parts, mark, node)
         if fault is not None:
             document.diagnostics.append(Diagnostic("override", fault, mark, path=key))
 
 
-def _value_node(text: str, mark: Mark) -> Node:
+def _value_node(text: str, mark: Mark) -> tuple[Node, list[Diagnostic]]:
+    """The value as YAML. A single value that YAML would take only a part of (``a #1``) is a string."""
+    typed = text.strip() or text
+    as_string = Scalar(typed, typed, mark)
     try:
-        node, diagnostics = read_string(f"v: {text}" if text.strip() else "v:", name=OVERRIDE_SOURCE)
+        root, diagnostics = read_string(f"v: {text}" if text.strip() else "v:", name=OVERRIDE_SOURCE)
     except ConfigError:
-        return Scalar(text, text, mark)
-    value = nodes.child(node, "v")
-    if value is None or diagnostics or len(getattr(node, "entries", ())) != 1:
-        return Scalar(text, text, mark)
-    return _marked(value, mark, text)
+        return as_string, []
+    value = nodes.child(root, "v")
+    if value is None or len(getattr(root, "entries", ())) != 1:
+        return as_string, []
+    if not isinstance(value, Scalar):
+        return _marked(value, mark), diagnostics
+    quoted = len(typed) > 1 and typed[0] in "'\"" and typed[-1] == typed[0]
+    whole = quoted or value.text == text.strip()
+    return (Scalar(value.value, typed, mark) if whole and not diagnostics else as_string), []
 
 
-def _marked(node: Node, mark: Mark, text: str | None = None) -> Node:
-    """The same tree with every node at the override's place; a scalar keeps the text as typed."""
+def _marked(node: Node, mark: Mark) -> Node:
+    """The same tree with every node at the override's place."""
     if isinstance(node, Mapping):
         return Mapping({k: Entry(mark, _marked(e.node, mark)) for k, e in node.entries.items()}, mark)
     if isinstance(node, nodes.Sequence):
         return nodes.Sequence(tuple(_marked(item, mark) for item in node.items), mark)
-    return Scalar(node.value, node.text if text is None else text, mark)
+    return Scalar(node.value, node.text, mark)
 
 
 def _set(document: Document, parts: list[str], mark: Mark, value: Node) -> str | None:

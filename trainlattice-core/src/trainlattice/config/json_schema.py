@@ -23,13 +23,13 @@ def json_schema(registry: Registry) -> tuple[dict[str, Any], list[str]]:
         }
     }
     for section, schema in CORE_SECTIONS.items():
-        properties[section] = _inlined(schema.model_json_schema(), definitions, section)
+        properties[section] = _or_null(_inlined(schema.model_json_schema(), definitions, section))
     for kind in registry.kinds.values():
         one = _component_schema(registry, kind, definitions, problems)
         definitions[f"kind.{kind.name}"] = one
         reference = {"$ref": f"#/definitions/kind.{kind.name}"}
-        properties[kind.section] = (
-            {"type": "array", "items": reference} if kind.form == "list" else dict(reference)
+        properties[kind.section] = _or_null(
+            {"type": "array", "items": reference} if kind.form == "list" else reference
         )
     return {
         "$schema": DRAFT,
@@ -39,6 +39,11 @@ def json_schema(registry: Registry) -> tuple[dict[str, Any], list[str]]:
         "properties": properties,
         "definitions": definitions,
     }, problems
+
+
+def _or_null(schema: dict[str, Any]) -> dict[str, Any]:
+    """A section may be left empty."""
+    return {"anyOf": [schema, {"type": "null"}]}
 
 
 def _component_schema(
@@ -85,7 +90,8 @@ def _own_schema(registered: Registered, definitions: dict[str, Any]) -> dict[str
 
 
 def _inlined(schema: dict[str, Any], definitions: dict[str, Any], label: str) -> dict[str, Any]:
-    """Moves a schema's own ``$defs`` into the common definitions, under names that cannot clash."""
+    """Moves a schema's own ``$defs`` into the common definitions, under names that cannot clash, and
+    writes tuples as draft 7 does."""
     own = schema.pop("$defs", {})
 
     def renamed(value: Any) -> Any:
@@ -93,6 +99,11 @@ def _inlined(schema: dict[str, Any], definitions: dict[str, Any], label: str) ->
             reference = value.get("$ref")
             if isinstance(reference, str) and reference.startswith("#/$defs/"):
                 return {**value, "$ref": f"#/definitions/{label}.{reference.removeprefix('#/$defs/')}"}
+            if isinstance(value.get("prefixItems"), list):
+                value = {"items": value["prefixItems"], "additionalItems": False, **value}
+                del value["prefixItems"]
+            if isinstance(value.get("discriminator"), dict) and "oneOf" in value:
+                value = {key: item for key, item in value.items() if key != "discriminator"}  # OpenAPI's
             return {key: renamed(item) for key, item in value.items()}
         return [renamed(item) for item in value] if isinstance(value, list) else value
 

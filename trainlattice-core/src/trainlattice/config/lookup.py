@@ -79,17 +79,15 @@ def _unknown(registry: Registry, kind: Kind, name: str, mark: Mark | None, path:
     same_kind = registry.components(kind.name)
     names = sorted({r.component.name for r in same_kind})
     match = closest(name.rpartition(":")[2], names)
-    notes = [f"available: {_listing(same_kind)}" if names else f"no plugin provides a {kind.name}"]
-    others = sorted({r.kind.name for r in registry.components() if r.component.name == name})
+    notes = [f"available: {_listing(same_kind)}" if names else f"no plugin provides {kind.with_article}"]
+    others = sorted({r.kind.with_article for r in registry.components() if r.component.name == name})
     if others:
-        article = "an" if others[0][0] in "aeiou" else "a"
-        notes.insert(0, f"{name!r} is {article} {' and a '.join(others)}, not a {kind.name}")
+        notes.insert(0, f"{name!r} is {' and '.join(others)}, not {kind.with_article}")
     as_distribution = _named_distribution(registry, name)
     if as_distribution is not None:
         theirs = [r.component.name for r in same_kind if r.plugin is as_distribution]
         notes.insert(0, f"{name!r} is a plugin; its {kind.name}s: {', '.join(theirs) or 'none'}")
-    for plugin in registry.broken():
-        notes.append(f"broken plugin {plugin.id!r} ({plugin}), which may provide it: {plugin.broken}")
+    notes = [*broken_notes(registry), *notes]
     notes.append(
         f"if {name!r} comes from a plugin that is not installed: python -m pip install trainlattice-plugin-..."
         " (or name a file of yours with --plugin)"
@@ -102,6 +100,14 @@ def _unknown(registry: Registry, kind: Kind, name: str, mark: Mark | None, path:
         suggestion=f"did you mean {match!r}?" if match else None,
         notes=tuple(notes),
     )
+
+
+def broken_notes(registry: Registry) -> list[str]:
+    """The plugins that may provide what was not found, with what is wrong with them."""
+    return [
+        f"broken plugin {plugin.id!r} ({plugin}), which may provide it: {plugin.broken}"
+        for plugin in registry.broken()
+    ]
 
 
 def _listing(registered: list[Registered]) -> str:

@@ -6,7 +6,8 @@ Nothing here imports torch; a local file that the configuration names may.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TypeVar
 
@@ -14,6 +15,7 @@ from trainlattice.config import document as documents
 from trainlattice.config.components import ComponentResolver, wrong_type
 from trainlattice.config.contracts import contract_problems
 from trainlattice.config.document import Document
+from trainlattice.config.lookup import broken_notes
 from trainlattice.config.requirements import requirement_problems
 from trainlattice.config.resolved import ResolvedConfig, Section
 from trainlattice.config.validation import validate
@@ -112,7 +114,7 @@ class _Resolver:
         # A contract is compared wherever both of its sides are valid, whatever else is wrong.
         self.diagnostics += contract_problems(sections, trainer, self.locate)
         if self.diagnostics:
-            raise ConfigError(self.diagnostics)
+            raise ConfigError(self.with_home(found) for found in self.diagnostics)
         assert experiment is not None
         assert trainer is not None
         assert plugins is not None
@@ -165,26 +167,42 @@ class _Resolver:
                     f"unknown section {name!r}",
                     entry.key_mark,
                     path=name,
-                    suggestion=did_you_mean(name, legal) or self.section_of_option(name),
-                    notes=(f"sections: {', '.join(sorted(legal))}",),
+                    suggestion=self.section_of_option(name) or did_you_mean(name, legal),
+                    notes=(*broken_notes(self.registry), f"sections: {', '.join(sorted(legal))}"),
                 )
             )
 
+    def with_home(self, found: Diagnostic) -> Diagnostic:
+        """An unknown option that is one of another section, rather than one that resembles it."""
+        if found.code != "unknown-option":
+            return found
+        home = self.section_of_option(found.path.rpartition(".")[2])
+        return replace(found, suggestion=home or found.suggestion)
+
     def section_of_option(self, name: str) -> str | None:
-        """For a key that was written one level too high."""
-        homes = [s for s, schema in CORE_SECTIONS.items() if name in schema.model_fields]
+        """For a key that was written in the wrong place: the sections that have it."""
+        homes = self.homes.get(name)
+        return f"it belongs below {' or '.join(homes)}" if homes else None
+
+    @cached_property
+    def homes(self) -> dict[str, list[str]]:
+        """For each option: the sections in which it may stand, with the components that they name."""
+        found: dict[str, list[str]] = {}
+        schemas: list[tuple[str, type[Options] | None]] = list(CORE_SECTIONS.items())
         for kind in self.registry.kinds.values():
-            settings = settings_class(kind)
-            if settings is not None and name in settings.model_fields:
-                homes.append(kind.section)
             entry = self.entry(kind.section)
             registered = self.named(kind, entry.node if entry else None)
             try:
-                if registered is not None and name in registered.options_class.model_fields:
-                    homes.append(kind.section)
+                schemas.append((kind.section, settings_class(kind)))
+                schemas.append((kind.section, registered.options_class if registered else None))
             except PluginError:
                 continue  # reported where the component is named
-        return f"it belongs below {' or '.join(dict.fromkeys(homes))}" if homes else None
+        for section, schema in schemas:
+            for key, field_info in schema.model_fields.items() if schema is not None else ():
+                sections = found.setdefault(field_info.alias or key, [])
+                if section not in sections:
+                    sections.append(section)
+        return found
 
     def named(self, kind: Kind, node: Node | None) -> Registered | None:
         """The one component that a section names or leaves to its default, without complaint."""
@@ -195,11 +213,18 @@ class _Resolver:
             found = self.registry.defaults(kind.name)
         return found[0] if len(found) == 1 else None
 
+    def directory_of(self, place: nodes.Path) -> Path:
+        """Of the file in which something stands; the current one for what came from no file."""
+        mark = self.locate(place)
+        file = mark.source.path if mark else None
+        return file.absolute().parent if file else Path.cwd()
+
     def local_components(self, plugins: PluginsSettings) -> PluginsSettings:
         """Executes the local files; the resolved section names them by absolute path."""
+        places = [("plugins", "local", index) for index in range(len(plugins.local))]
         written = [
-            (str(self.document.directory / Path(name).expanduser()), ("plugins", "local", index))
-            for index, name in enumerate(plugins.local)
+            (str(self.directory_of(place) / Path(name).expanduser()), place)
+            for place, name in zip(places, plugins.local, strict=True)
         ]
         given = [(str(Path(name).expanduser().absolute()), None) for name in self.local_files]
         paths: list[str] = []
@@ -224,23 +249,35 @@ class _Resolver:
         if contract is not None:
             self.mode_sections(contract)
         for kind in self.registry.kinds.values():
-            found = components.section(kind, contract) if kind.name != "mode" else None
+            if kind.name == "mode" or (mode is None and self.may_name_roles(kind.section)):
+                continue
+            found = components.section(kind, contract)
             if found is not None:
                 sections[kind.section] = found
         self.diagnostics += components.diagnostics
         self.warnings += components.warnings
         return sections
 
+    def may_name_roles(self, section: str) -> bool:
+        """Whether only the mode can tell what a section says: one component, or one for each role."""
+        entry = self.entry(section)
+        return entry is not None and isinstance(entry.node, Mapping) and "name" not in entry.node.entries
+
     def mode_sections(self, contract: ModeContract) -> None:
         """Sections that the mode needs, and sections that it does not read."""
         mode_mark = self.locate(("mode",))
+        base_unknown = any(found.path == documents.EXTENDS for found in self.document.diagnostics)
         for section in contract.required:
-            if self.entry(section) is None:
+            entry = self.entry(section)
+            if entry is None and base_unknown:
+                continue  # it may stand in the file that could not be found
+            if entry is None or (isinstance(entry.node, Scalar) and entry.node.value is None):
+                mark = entry.key_mark if entry else mode_mark
                 self.diagnostics.append(
                     Diagnostic(
                         "missing-section",
-                        f"the section {section!r} is missing",
-                        mode_mark or Mark(self.document.root.mark.source, 1, 1),
+                        f"the section {section!r} is {'empty' if entry else 'missing'}",
+                        mark or Mark(self.document.root.mark.source, 1, 1),
                         path=section,
                     )
                 )

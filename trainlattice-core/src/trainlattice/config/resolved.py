@@ -9,7 +9,9 @@ from typing import TypeAlias
 from trainlattice.contracts.options import Options, as_json
 from trainlattice.contracts.records import Contract
 from trainlattice.contracts.settings import ExperimentSettings, PluginsSettings, TrainerSettings
+from trainlattice.diagnostics.errors import PluginError
 from trainlattice.diagnostics.nodes import Path, Plain
+from trainlattice.plugin.registration import cause
 from trainlattice.plugin.registry import Registered
 
 
@@ -33,7 +35,12 @@ class ResolvedComponent:
 
     @property
     def contract(self) -> Contract | None:
-        return self.options.contract()
+        """What the options promise. Raises PluginError if the plugin's method does not return."""
+        try:
+            return self.options.contract()
+        except Exception as error:
+            what = self.registered.what
+            raise PluginError(f"the contract of {what} cannot be told: {cause(error)}") from error
 
     def as_plain(self) -> dict[str, Plain]:
         """As the section stands in YAML."""

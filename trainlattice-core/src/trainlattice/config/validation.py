@@ -75,9 +75,12 @@ def _text_overrides(node: Mapping, errors: list[ErrorDetails]) -> Mapping | None
     result: Node = node
     for error in errors:
         where, found = _walk(node, error["loc"])
-        if error["type"] == "string_type" and isinstance(found, Scalar):
-            if found.mark.source.name == OVERRIDE_SOURCE:
+        if error["type"] == "string_type" and found.mark.source.name == OVERRIDE_SOURCE:
+            if isinstance(found, Scalar):
                 result = _replaced(result, where, Scalar(found.text, found.text, found.mark))
+            elif _walk(node, where[:-1])[1].mark != found.mark:  # not a part of the value that was typed
+                text = found.mark.text[found.mark.column - 1 :].strip()
+                result = _replaced(result, where, Scalar(text, text, found.mark))
     return result if result is not node and isinstance(result, Mapping) else None
 
 
@@ -125,6 +128,10 @@ class _Report:
             return self.unknown(where, found)
         path = nodes.dotted((*self.path, *where))
         mark = found.mark if where else self.at
+        if location and not where:  # nothing that the user wrote
+            fault = f"the default of the option {str(location[0])!r} of {self.owner} is not valid"
+            message = f"{fault}: {_sentence(error['msg'])}"
+            return Diagnostic("broken-plugin", message, mark, path, notes=self.notes())
         if kind in ("value_error", "assertion_error"):
             return Diagnostic("invalid-value", _sentence(str(context.get("error", error["msg"]))), mark, path)
         if kind in ("literal_error", "enum"):
@@ -190,8 +197,10 @@ def _field_schema(schema: Any, part: str | int) -> type[Options] | None:
         return None
     if isinstance(part, int):
         return schema if isinstance(schema, type) else None
-    field = schema.model_fields.get(str(part))
-    pending = [field.annotation] if field else []
+    field = next((f for name, f in schema.model_fields.items() if str(part) in (name, f.alias)), None)
+    if field is None:  # a key of a mapping whose values have the schema
+        return schema if isinstance(schema, type) else None
+    pending: list[Any] = [field.annotation]
     while pending:
         annotation = pending.pop()
         if isinstance(annotation, type) and issubclass(annotation, Options):

@@ -40,6 +40,11 @@ class Kind:
     every_mode: bool = False
     summary: str = ""
 
+    @property
+    def with_article(self) -> str:
+        """``a model``, ``an optimizer``"""
+        return f"{'an' if self.name[0] in 'aeiou' else 'a'} {self.name}"
+
 
 @dataclass(frozen=True)
 class Component:

@@ -49,6 +49,8 @@ Probability = Annotated[float, Field(ge=0.0, lt=1.0)]
 
 
 def _absolute(path: str) -> str:
+    if "\0" in path:
+        raise ValueError("a path cannot hold the character NUL")
     return os.path.abspath(os.path.expanduser(path))
 
 

@@ -28,6 +28,8 @@ class ModelContract:
     num_outputs: int | None = None
     num_outputs_option: str = "num_classes"
     """The option that ``num_outputs`` comes from: a mismatch points at it."""
+    input_option: str | None = None
+    """The same for the input; None: the name of the field that is stated."""
 
 
 @dataclass(frozen=True)

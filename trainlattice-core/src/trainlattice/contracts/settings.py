@@ -118,8 +118,14 @@ class TrainerSettings(Options):
         return self
 
 
+def _without_nul(path: str) -> str:
+    if "\0" in path:
+        raise ValueError("a path cannot hold the character NUL")
+    return path
+
+
 class PluginsSettings(Options):
-    local: tuple[Annotated[str, Field(min_length=1)], ...] = Field(
+    local: tuple[Annotated[str, Field(min_length=1), AfterValidator(_without_nul)], ...] = Field(
         (), description="Python files with components of your own, relative to the YAML file."
     )
     require: tuple[Annotated[str, Field(min_length=1)], ...] = Field(

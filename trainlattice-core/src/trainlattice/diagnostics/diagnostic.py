@@ -44,22 +44,24 @@ class Diagnostic:
         paint = _painter(color)
         tint = _RED if self.level == "error" else _YELLOW
         head = paint(f"{self.level}[{self.code}]", _BOLD + tint)
+        message, path = _safe(self.message), _safe(self.path)
+        suggestion = _safe(self.suggestion) if self.suggestion else None
         if self.whole_file:
-            place = f"{self.mark}: " if self.mark else ""
-            return f"{head}: {place}{self.message}"
-        lines = [f"{head}: {paint(self.message, _BOLD)}"]
+            place = _safe(f"{self.mark}: ") if self.mark else ""
+            return f"{head}: {place}{message}"
+        lines = [f"{head}: {paint(message, _BOLD)}"]
         if self.mark is not None and self.mark.source.lines:
-            path = f"   {self.path}" if self.path else ""
-            lines.append(f"  {paint('-->', _BLUE)} {self.mark}{path}")
-            lines += _excerpt(self.mark, self.suggestion, paint, tint)
+            place = _safe(f"{self.mark}   " if path else f"{self.mark}")
+            lines.append(f"  {paint('-->', _BLUE)} {place}{path}")
+            lines += _excerpt(self.mark, suggestion, paint, tint)
         else:
-            if self.path:
-                lines.append(f"  {paint('-->', _BLUE)} {self.path}")
-            if self.suggestion:
-                lines.append(f"  {self.suggestion}")
+            if path:
+                lines.append(f"  {paint('-->', _BLUE)} {path}")
+            if suggestion:
+                lines.append(f"  {suggestion}")
         for label, mark in self.related:
-            lines.append(f"  {label}: {mark}   {mark.text.strip()}")
-        lines += [f"  {note}" for note in self.notes]
+            lines.append(_safe(f"  {label}: {mark}   {_clip(mark)[1].strip()}"))
+        lines += [f"  {_safe(note)}" for note in self.notes]
         return "\n".join(lines)
 
     def as_json(self) -> dict[str, Any]:
@@ -134,11 +136,14 @@ def _clip(mark: Mark) -> tuple[int, str]:
 
 
 def _safe(text: str) -> str:
-    """Tabs as one space, control characters as a mark: an excerpt must not steer the terminal."""
-    return "".join(" " if c == "\t" else c if c.isprintable() else "\ufffd" for c in text)
+    """White space as one space, control characters as a mark: what a file holds must not steer the
+    terminal."""
+    return "".join(" " if c.isspace() else c if c.isprintable() else "\ufffd" for c in text)
 
 
 def _cells(text: str) -> int:
+    """Columns of a terminal that a text takes, as :func:`_safe` shows it."""
     return sum(
-        0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text
+        0 if unicodedata.category(c) in ("Mn", "Me") else 2 if unicodedata.east_asian_width(c) in "WF" else 1
+        for c in _safe(text)
     )

@@ -51,4 +51,6 @@ def display_path(path: Path) -> str:
         relative = os.path.relpath(path)
     except ValueError:  # another drive on Windows
         return str(path)
+    if relative.startswith("-"):  # would be taken for an option
+        return os.path.join(os.curdir, relative)
     return str(path) if relative.startswith(os.pardir) else relative

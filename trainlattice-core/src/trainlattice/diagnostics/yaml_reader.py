@@ -253,7 +253,9 @@ class _Reader:
             line, column = place.line + 1, place.column + 1
             begin = getattr(error, "context_mark", None)
             if begin is not None and begin.line < place.line:
-                problem = f"{problem} ({error.context}, which begins on line {begin.line + 1})"
+                problem = (
+                    f"{problem} ({getattr(error, 'context', '')}, which begins on line {begin.line + 1})"
+                )
         mark = Mark(self.source, line, column, 1, self.order)
         if mark.text[:column].lstrip(" ").startswith("\t"):
             problem = "a tab cannot indent YAML; use spaces"

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from importlib import metadata
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 PLUGIN_GROUP = "trainlattice.plugins"
 COMMAND_GROUP = "trainlattice.commands"
@@ -58,9 +58,8 @@ def _declared(name: str, distribution: Distribution, group: str) -> list[Declara
     text = distribution.read_text("entry_points.txt")
     if not text or group not in text:
         return []
-    own = distribution.metadata
-    name = own["Name"] if "Name" in own else name
-    version = own["Version"] if "Version" in own else "unknown"
+    own: Any = distribution.metadata  # an email message; the protocol does not show its get()
+    name, version = own.get("Name", name), own.get("Version", "unknown")
     entries = dict.fromkeys((e.name, e.value) for e in distribution.entry_points if e.group == group)
     return [Declaration(key, value, name, version, distribution) for key, value in entries]
 

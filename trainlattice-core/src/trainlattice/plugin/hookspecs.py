@@ -11,9 +11,9 @@ every command except ``--help``, so it must be light: it imports the standard li
 code as strings, ``"package.module:attribute"``, which are imported only when a run uses them.
 
 An implementation may leave out arguments that it does not need. A function whose name begins with
-``trainlattice_`` and that is no hook, or that asks for an argument that the hook does not have, makes the
-plugin broken: it is skipped, and named with the cause by ``trainlattice plugins list``. The same holds
-for a module that raises anything while it is imported.
+``trainlattice_`` and that is no hook, is not marked with :data:`hookimpl` or asks for an argument that the
+hook does not have, makes the plugin broken: it is skipped, and named with the cause by ``trainlattice
+plugins list``. The same holds for a module that raises anything while it is imported.
 
 Hooks are for what happens a few times in a run. Work per batch is done by callbacks (components of kind
 ``callback``), which are bound once, when the run starts.
@@ -54,7 +54,7 @@ class HookSpecs:
     def trainlattice_kinds(self) -> Iterable[Kind]:  # type: ignore[empty-body]
         """New kinds of components, each with a section of its own in the configuration.
 
-        :returns: kinds whose name and section no other plugin claims. Called before
+        :returns: kinds whose name and section no other plugin and not core claims. Called before
             ``trainlattice_components`` of any plugin, so that plugins can provide components of kinds
             that another plugin brings.
         """

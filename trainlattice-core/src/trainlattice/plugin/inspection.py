@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import importlib.util
 from collections.abc import Iterator
-from functools import cache
+from functools import lru_cache
 from pathlib import Path
 
 from trainlattice.contracts.kind import ALWAYS_RESERVED, Kind
@@ -31,6 +31,11 @@ def static_problems(registered: Registered) -> list[str]:
         elif label == "options":
             problems += _options_problems(reference, what, registered.kind)
     return problems
+
+
+def target_looks_missing(registered: Registered) -> bool:
+    """Whether the source text has no such target. Only importing it can tell for certain."""
+    return registered.declaration is None and _reference_problem(registered.component.target) is not None
 
 
 def _reference_problem(reference: str) -> str | None:
@@ -63,7 +68,6 @@ def _options_problems(reference: str, what: str, kind: Kind) -> list[str]:
     return problems
 
 
-@cache
 def _module_file(module: str) -> Path | None:
     """The file of a module; an empty path where there is one that cannot be read as Python source."""
     top, *rest = module.split(".")
@@ -85,14 +89,19 @@ def _module_file(module: str) -> Path | None:
     return None
 
 
-@cache
 def _top_level(file: Path) -> dict[str, ast.AST] | None:
     """Names that a module binds at its top level, or None if that cannot be told from the text."""
-    if not file.name:
-        return None
     try:
-        tree = ast.parse(file.read_bytes())
-    except (OSError, SyntaxError, ValueError):
+        return _names(file.read_bytes()) if file.name else None
+    except OSError:
+        return None
+
+
+@lru_cache(maxsize=64)
+def _names(source: bytes) -> dict[str, ast.AST] | None:
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError):
         return None
     names: dict[str, ast.AST] = {}
     for statement in _statements(tree.body):

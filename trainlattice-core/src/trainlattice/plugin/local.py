@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import inspect
+import re
 from collections.abc import Callable
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -45,7 +46,9 @@ def register(
     """
 
     def declare(target: T) -> T:
-        module, attribute = getattr(target, "__module__", "?"), getattr(target, "__name__", "?")
+        module, attribute = getattr(target, "__module__", ""), getattr(target, "__name__", "")
+        if not attribute.isidentifier():  # a lambda, a partial, an instance
+            module, attribute = type(target).__module__, type(target).__name__
         text = summary or next(iter((inspect.getdoc(target) or "").splitlines()), "")
         component = Component(kind, name, f"{module}:{attribute}", summary=text)
         try:
@@ -82,10 +85,11 @@ register_callback = _of_kind("callback")
 
 def imported_plugins() -> list[tuple[Plugin, list[LocalDeclaration]]]:
     """What decorators declared in modules that Python imported, one plugin for each file."""
-    by_file: dict[str | None, list[LocalDeclaration]] = {}
-    for declaration in _imported.values():
-        by_file.setdefault(declaration.file, []).append(declaration)
-    return [(Plugin(LOCAL, None, None, file=file), found) for file, found in by_file.items()]
+    by_file: dict[str | None, dict[tuple[str, str], LocalDeclaration]] = {}
+    for (kind, name, _module), declaration in _imported.items():
+        # A file that runs as a program and is imported too is two modules: the later one counts.
+        by_file.setdefault(declaration.file, {})[kind, name] = declaration
+    return [(Plugin(LOCAL, None, None, file=file), [*found.values()]) for file, found in by_file.items()]
 
 
 _files: dict[Path, tuple[str, Plugin, list[LocalDeclaration]]] = {}
@@ -110,7 +114,8 @@ def load_file(path: Path) -> tuple[Plugin, list[LocalDeclaration]]:
         return known[1], known[2]
     token = _collecting.set(declared)
     try:
-        guarded(plugin, lambda: import_file(path, f"trainlattice_local_{path.stem}_{digest[:8]}"))
+        stem = re.sub(r"\W", "_", path.stem)
+        guarded(plugin, lambda: import_file(path, f"trainlattice_local_{stem}_{digest[:8]}"))
     finally:
         _collecting.reset(token)
     if plugin.broken is None:

@@ -119,11 +119,24 @@ def reserved_keys(kind: Kind) -> frozenset[str]:
 
 
 def settings_class(kind: Kind) -> type[Options] | None:
-    """The Options with the keys that core reads beside the options of a component of this kind."""
+    """The Options with the keys that core reads beside the options of a component of this kind.
+
+    Raises PluginError if the plugin that brings the kind has none.
+    """
     if kind.settings is None:
         return None
+    from trainlattice.contracts.options import Options
+
     module, _, attribute = kind.settings.partition(":")
-    found: type[Options] = getattr(importlib.import_module(module), attribute)
+    what = f"the settings of the kind {kind.name!r}, {kind.settings},"
+    try:
+        found = getattr(importlib.import_module(module), attribute)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        raise PluginError(f"{what} cannot be imported: {cause(error)}") from error
+    if not (isinstance(found, type) and issubclass(found, Options)):
+        raise PluginError(f"{what} are no subclass of trainlattice.Options")
     return found
 
 
@@ -212,14 +225,18 @@ class Registry:
 
     def _add_local(self, plugin: Plugin, declared: list[local.LocalDeclaration]) -> None:
         plugin.components = []
+        names: set[tuple[str, str]] = set()
         for declaration in declared:
             component = declaration.component
             fault = component.problem()
             if fault is None and component.kind not in self.kinds:
                 fault = f"{component.name!r} is of the unknown kind {component.kind!r}"
+            if fault is None and (component.kind, component.name) in names:
+                fault = f"{component.kind} {component.name!r} is declared twice"
             if fault is not None:
                 plugin.broken = fault
                 continue
+            names.add((component.kind, component.name))
             plugin.components.append(component)
             self._add_component(
                 Registered(component, plugin, self.kinds[component.kind], declaration=declaration)

@@ -69,6 +69,7 @@ def build(resolution: Resolution, *, budget: int | None = None) -> Built:
     strategy = SingleDevice(choose_device(resolution))
     seed_everything(config.experiment.seed)
     builder = _Builder(resolution)
+    builder.require_targets()
     splits = builder.splits()
     train, val, test = builder.sources(splits)
     budget = budget or total_steps(config.trainer, steps_per_epoch(train, config.trainer.accumulate))
@@ -138,6 +139,11 @@ class _Builder:
         except Exception as error:
             what = component.registered.what
             raise PluginError(f"{what} could not be built: {type(error).__name__}: {error}") from error
+
+    def require_targets(self) -> None:
+        """Imports the code of every component: what cannot be imported is named before any data is opened."""
+        for component in self.config.components():
+            _ = component.registered.target
 
     def splits(self) -> Splits:
         """Opens the dataset; what it yields fits the configuration as far as its contract states."""

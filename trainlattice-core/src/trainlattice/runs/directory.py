@@ -104,6 +104,7 @@ def _copy_local_files(config: ResolvedConfig, run: RunDirectory, plain: dict[str
 
 def run_of_checkpoint(checkpoint: Path) -> RunDirectory | None:
     """The run directory that a checkpoint lies in, or None if it lies alone."""
+    checkpoint = checkpoint.absolute()
     for directory in (checkpoint.parent.parent, checkpoint.parent):
         if (directory / "config.yaml").is_file():
             return RunDirectory(directory)

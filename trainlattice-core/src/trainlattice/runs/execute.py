@@ -132,8 +132,8 @@ def _size(built: Built) -> str:
     """``52,000 parameters on cpu, 1,438 training samples, 45 steps per epoch``"""
     parameters = sum(p.numel() for model in built.parts.models.values() for p in model.parameters())
     return (
-        f"{parameters:,} parameters on {built.strategy.device}, {_count(built.train.num_samples)} training samples, "
-        f"{_count(built.train.batches_per_epoch)} batches per epoch"
+        f"{parameters:,} parameters on {built.strategy.device}, {_count(built.train.num_samples)} training "
+        f"samples, {_count(built.train.batches_per_epoch)} batches per epoch"
     )
 
 

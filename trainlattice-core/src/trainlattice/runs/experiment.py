@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trainlattice.config.resolve import Resolution, resolve_file, resolve_mapping
-from trainlattice.diagnostics.errors import CheckpointError
+from trainlattice.diagnostics.errors import CheckpointError, ConfigError, PluginError
 from trainlattice.runs.directory import RunDirectory, run_of_checkpoint
 from trainlattice.runs.manifest import read_manifest
-from trainlattice.runs.provenance import require_installed
+from trainlattice.runs.provenance import pins_of_changed, require_installed
 from trainlattice.runs.result import RunResult
 
 if TYPE_CHECKING:
@@ -69,9 +69,16 @@ def resume_run(
     :param overrides: changes to that configuration; only what leaves the computation alone may change.
     """
     run, path = run_of(path), Path(path)
-    if run.manifest.is_file():
-        require_installed(read_manifest(run).get("components", ()), str(run.path))
-    resolution = resolve_file(run.config, overrides, local_files=local_files)
+    components = read_manifest(run).get("components", ()) if run.manifest.is_file() else ()
+    require_installed(components, str(run.path))
+    try:
+        resolution = resolve_file(run.config, overrides, local_files=local_files)
+    except ConfigError as error:
+        # It was valid when it was written: perhaps a plugin takes other options now.
+        pins = pins_of_changed(components)
+        if pins:
+            raise PluginError(f"{error}\n{run.path} was written with other versions\n  {pins}") from error
+        raise
     return execute(resolution, resume=path, extra_callbacks=extra_callbacks, command=command)
 
 

@@ -11,8 +11,10 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from trainlattice.data.container import BatchError, container_of
+from trainlattice.data.seeding import seed_everything
 from trainlattice.diagnostics.errors import ConfigError, TrainLatticeError
 from trainlattice.training.mode import Mode
 from trainlattice.training.validation import evaluating
@@ -35,9 +37,9 @@ def probe(
     :param seed: of the run.
     """
     on_meta = _passes_on_meta(build_models, build_mode, batch)
-    torch.manual_seed(seed)  # the models' weights do not depend on what the probe drew
+    seed_everything(seed)  # the models' weights do not depend on what the probe drew
     models = build_models()
-    if not on_meta:
+    if not on_meta or _has_lazy_parameters(models):
         try:
             _check(models, build_mode(models), batch, torch.device("cpu"))
         except TrainLatticeError:
@@ -45,6 +47,11 @@ def probe(
         except Exception as error:  # any exception of a model or loss means that it cannot take this batch
             raise does_not_fit(describe(batch), error) from error
     return models
+
+
+def _has_lazy_parameters(models: Models) -> bool:
+    """Lazy modules (nn.LazyLinear) get their parameters from the first batch, and the optimizer needs them."""
+    return any(is_lazy(p) for model in models.values() for p in (*model.parameters(), *model.buffers()))
 
 
 def _passes_on_meta(

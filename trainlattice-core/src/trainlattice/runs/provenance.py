@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
 from typing import Any
 
@@ -10,6 +11,7 @@ from trainlattice.diagnostics import nodes
 from trainlattice.diagnostics.errors import PluginError
 from trainlattice.plugin.discovery import installed_version
 from trainlattice.plugin.registration import Plugin
+from trainlattice.plugin.registry import Registered
 
 
 def used_plugins(config: ResolvedConfig) -> list[Plugin]:
@@ -31,11 +33,17 @@ def component_records(config: ResolvedConfig) -> list[dict[str, Any]]:
                 "distribution": plugin.distribution_name,
                 "version": plugin.version,
                 "module": registered.component.target,
-                "file": plugin.file,
+                "file": _file_of(registered),
                 "schema_sha256": registered.schema_sha256,
             }
         )
     return records
+
+
+def _file_of(registered: Registered) -> str | None:
+    """The file of a component's code once it is imported, else that of the declaration."""
+    module = sys.modules.get(registered.component.target.partition(":")[0])
+    return getattr(module, "__file__", None) or registered.plugin.file
 
 
 def plugin_records(config: ResolvedConfig) -> list[dict[str, Any]]:
@@ -68,6 +76,17 @@ def require_installed(records: Iterable[dict[str, Any]], name: str) -> None:
             f"{name} needs {', '.join(missing)}, which {'is' if len(missing) == 1 else 'are'} not installed\n"
             f"  python -m pip install {pins}"
         )
+
+
+def pins_of_changed(records: Iterable[dict[str, Any]]) -> str:
+    """The pip line that brings back the versions that a run used; empty if they are installed."""
+    changed = {
+        record["distribution"]: record["version"]
+        for record in records
+        if record.get("distribution") and installed_version(record["distribution"]) != record["version"]
+    }
+    pins = " ".join(f"'{distribution}=={version}'" for distribution, version in changed.items())
+    return f"python -m pip install {pins}" if pins else ""
 
 
 def drift(saved: Iterable[dict[str, Any]], given: Iterable[dict[str, Any]], name: str) -> list[str]:

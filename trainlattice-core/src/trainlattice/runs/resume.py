@@ -45,7 +45,10 @@ class ResumePoint:
                 "%s does not exist: the best model so far stays unavailable until a better one is found", best
             )
             return
-        store.adopt(best, "best.pt")
+        try:
+            store.adopt(best, "best.pt")
+        except CheckpointError as error:
+            logger.warning("%s; the best model so far stays unavailable until a better one is found", error)
 
 
 def find_resume_point(path: Path, resolution: Resolution) -> ResumePoint:
@@ -62,6 +65,9 @@ def find_resume_point(path: Path, resolution: Resolution) -> ResumePoint:
         )
     given = resolution.config.as_plain()
     require_installed(checkpoint.components, str(path))
+    # Before the values: a schema that changed gives values that nobody wrote.
+    for notice in drift(checkpoint.components, component_records(resolution.config), str(path)):
+        logger.warning("%s", notice)
     found = changes(checkpoint.config, given)
     refused = [change for change in found if not change.allowed]
     if refused:
@@ -71,7 +77,5 @@ def find_resume_point(path: Path, resolution: Resolution) -> ResumePoint:
         )
     for change in found:
         logger.info("changed on resume: %s", change)
-    for notice in drift(checkpoint.components, component_records(resolution.config), str(path)):
-        logger.warning("%s", notice)
     stopping = any(change.path.startswith("trainer.early_stopping") for change in found)
     return ResumePoint(path, checkpoint, stopping)

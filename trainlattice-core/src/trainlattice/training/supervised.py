@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -40,38 +41,41 @@ class Supervised(Mode):
     def forward(self, container: Container) -> Tensor:
         """Model, then loss; leaves ``pred`` and ``loss`` in the container."""
         pred = self.model(get(container, "input", "the model"))
+        container["pred"] = pred
+        loss = container["loss"] = self._loss_of(pred, container)
+        return loss
+
+    def _loss_of(self, pred: Any, container: Container) -> Tensor:
         target = get(container, "target", "the loss")
         if self.classifies and target.dtype != torch.int64:
             target = container["target"] = class_target(target)
         try:
-            loss = self.loss(pred, target)
+            return self.loss(pred, target)
         except (IndexError, RuntimeError, ValueError) as error:
-            explanation = explain_target(pred, target, self.ignore_index if self.classifies else None)
-            if explanation is None or not self.classifies:
+            explanation = explain_target(pred, target, self.ignore_index) if self.classifies else None
+            if explanation is None:
                 raise
             raise TargetError(explanation) from error
-        container["pred"] = pred
-        container["loss"] = loss
-        return loss
 
     def evaluate(self, container: Container) -> None:
         self.forward(container)
 
     def check(self, container: Container) -> None:
-        """The batch goes through; a classifier has as many outputs as the dataset has classes."""
-        loss = self.forward(container)
-        pred, classes = container["pred"], self.data.num_outputs
+        """The batch goes through; a classifier has as many outputs as the dataset has classes, and the loss
+        is a scalar."""
+        pred, classes = self.model(get(container, "input", "the model")), self.data.num_outputs
         if not isinstance(pred, Tensor):
             raise TypeError(f"the model returned a {type(pred).__name__}, and the loss takes a tensor")
-        if not isinstance(loss, Tensor) or loss.dim() != 0:
-            shape = list(loss.shape) if isinstance(loss, Tensor) else type(loss).__name__
-            raise TypeError(f"the loss returned {shape}, expected a scalar tensor")
         if self.data.task == "classification" and classes is not None:
             if pred.dim() < 2 or pred.shape[1] != classes:
                 raise ValueError(
                     f"the model's output has the shape {list(pred.shape)}, and {classes} classes "
                     f"need [{len(pred) if pred.dim() else 'N'}, {classes}]"
                 )
+        loss = self._loss_of(pred, container)
+        if not isinstance(loss, Tensor) or loss.dim() != 0:
+            what = f"shape {list(loss.shape)}" if isinstance(loss, Tensor) else f"type {type(loss).__name__}"
+            raise TypeError(f"the loss returned a value of {what}, expected a scalar tensor")
 
     def measure(self, container: Container) -> dict[str, Tensor]:
         loss: Tensor = container["loss"].detach()

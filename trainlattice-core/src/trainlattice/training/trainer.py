@@ -182,12 +182,13 @@ class Trainer:
     def _train_epoch(self) -> dict[str, float]:
         self._phase_boundary("train", "start")
         for model in self.parts.models.values():
-            model.train()
+            if not model.training:  # else submodules that its author froze in eval mode stay so
+                model.train()
         for window in self._windows():
             weights = [self.mode.weight(container) for container in window]
             outcome = self._stepper.run(window, weights)
-            self._after_step(window, weights, outcome)
             self.progress.count(sum(self.mode.samples(container) for container in window))
+            self._after_step(window, weights, outcome)
             for call in self.callbacks.on_step_end:
                 call(self)
             if self._validates_at_step():
@@ -245,7 +246,7 @@ class Trainer:
             self.event("skipped_step", reason=outcome, **step_means.compute())
         if outcome == "skipped as not finite" and guard is not None:
             if guard.policy == "stop":
-                self._require_finite(refused=True)
+                self._require_finite()
             guard.skip(self.state.global_step)
 
     def _log_step(self, means: WeightedMeans) -> None:
@@ -257,8 +258,7 @@ class Trainer:
             means.add({"flag": guard.flag}, 1.0)
         metrics = means.compute()
         flagged = metrics.pop("flag", 0.0) > 0
-        rates = self.progress.rates() if self.progress.windows else {}
-        self._record("batch", {**metrics, "lr": update.applied_lr, **rates})
+        self._record("batch", {**metrics, "lr": update.applied_lr, **self.progress.rates()})
         if flagged:
             self._require_finite()
 
@@ -343,11 +343,8 @@ class Trainer:
         for call in self.callbacks.log_metrics:
             call(self, record)
 
-    def _require_finite(self, *, refused: bool = False) -> None:
-        """Looks at the guard's flag. Only what is finite goes into a validation or a checkpoint.
-
-        :param refused: the last step was refused on the host and is not counted.
-        """
+    def _require_finite(self) -> None:
+        """Looks at the guard's flag. Only what is finite goes into a validation or a checkpoint."""
         guard = self.services.guard
         clean = guard.clean_steps() if guard is not None else None
         if clean is None:
@@ -373,13 +370,13 @@ class Trainer:
         self.event("checkpoint", files=names)
 
     def _save_emergency(self) -> None:
-        """Diagnostic only. A disk that is full must not hide the error that is being raised."""
+        """Diagnostic only."""
         if self.services.checkpointer is None:
             return
         try:
             self.services.checkpointer.save(self, ["emergency.pt"], kind="emergency")
-        except OSError as failure:
-            logger.warning("emergency.pt could not be written: %s", failure)
+        except Exception as failure:  # whatever it is, it must not hide the error that is being raised
+            logger.warning("emergency.pt was not written: %s", failure)
 
     def _first_update(self) -> Any:
         return next(iter(self.parts.updates.values()))

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from trainlattice.checkpoint.rng import capture_rng, restore_rng
 from trainlattice.data.container import Container, container_of
 from trainlattice.data.source import BatchSource
 from trainlattice.training.accumulators import WeightedMeans
@@ -28,6 +29,16 @@ def evaluating(models: list[nn.Module]) -> Iterator[None]:
             module.training = training
 
 
+@contextmanager
+def keeping_rng() -> Iterator[None]:
+    """Afterwards every random state is as it was: what a validation draws, training never misses."""
+    state = capture_rng()
+    try:
+        yield
+    finally:
+        restore_rng(state)
+
+
 def evaluate(
     mode: Mode,
     models: list[nn.Module],
@@ -39,7 +50,7 @@ def evaluate(
 ) -> dict[str, float]:
     """Weighted means of the mode's metrics over all batches of a source."""
     means = WeightedMeans()
-    with evaluating(models), torch.no_grad():
+    with evaluating(models), keeping_rng(), torch.no_grad():
         for batch in source.batches(0):
             container = container_of(batch, device, dtype)
             with autocast:

@@ -1,0 +1,283 @@
+"""``train`` and ``resume``: exit codes, what is printed, and where the files of a run go."""
+
+from __future__ import annotations
+
+import json
+import logging
+import shlex
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.configs import TINY, write_tiny
+
+pytest.importorskip("torch")
+pytestmark = pytest.mark.torch
+
+CALLBACK = '''\
+import os
+import signal
+
+from trainlattice import Callback, Options, register_callback
+
+
+class ActOptions(Options):
+    act: str
+
+
+@register_callback("act", options=ActOptions)
+class Act(Callback):
+    """Does something when the second epoch ends."""
+
+    def __init__(self, options):
+        self.act = options.act
+
+    def on_epoch_end(self, trainer, metrics):
+        if trainer.state.epoch < 2:
+            return
+        if self.act == "stop":
+            trainer.request_stop("enough for today")
+        elif self.act == "interrupt":
+            os.kill(os.getpid(), signal.SIGINT)
+        elif self.act == "poison":
+            next(trainer.parts.models["model"].parameters()).data.fill_(float("nan"))
+        elif self.act != "nothing":
+            raise {"value": ValueError, "eof": EOFError, "key": KeyError}[self.act]("the sky is falling")
+'''
+ACTING = ("tiny.yaml", "--plugin", "act.py", "--set", "trainer.epochs=3")
+
+
+@pytest.fixture(autouse=True)
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A current directory with a configuration and a callback; the logging of pytest is put back."""
+    monkeypatch.chdir(tmp_path)
+    write_tiny(tmp_path)
+    (tmp_path / "act.py").write_text(CALLBACK)
+    root = logging.getLogger()
+    handlers, level = list(root.handlers), root.level
+    yield tmp_path
+    logging.captureWarnings(False)
+    root.handlers[:] = handlers
+    root.setLevel(level)
+
+
+def only_run(runs: Path) -> Path:
+    (manifest,) = runs.glob("*/manifest.json")
+    return manifest.parent
+
+
+def manifest_of(run: Path) -> dict[str, Any]:
+    return json.loads((run / "manifest.json").read_text(encoding="utf-8"))
+
+
+def act(what: str) -> tuple[str, ...]:
+    return (*ACTING, "--set", f"callbacks=[{{name: act, act: {what}}}]")
+
+
+# --- exit codes -----------------------------------------------------------------------------------
+
+
+def test_a_run_that_finishes_exits_with_0_and_says_where_it_is_and_how_to_go_on(cli: Callable, project: Path):
+    said = cli("train", "tiny.yaml")
+    assert (said.code, said.err) == (0, "")
+    run = only_run(project / "runs")
+    summary = said.out[said.out.index("Run finished") :].splitlines()
+    assert summary[0] == f"Run finished: {run.relative_to(project)}"
+    assert summary[1].startswith("  best     val_loss ")
+    assert summary[2].endswith(", 6 optimizer steps")
+    assert manifest_of(run)["status"] == "finished"
+    command = next(line.split("  ")[-1] for line in summary if line.strip().startswith("resume "))
+    said = cli(*shlex.split(command)[1:])
+    assert said.code == 0
+    assert "epoch 4/4" in said.out
+
+
+def test_a_run_that_stops_early_exits_with_0_and_the_reason(cli: Callable, project: Path):
+    stopping = "trainer.early_stopping={patience: 0, min_delta: 1000}"
+    said = cli("train", "tiny.yaml", "--set", "trainer.epochs=9", "--set", stopping)
+    assert said.code == 0
+    assert "stopped  early stopping: val_loss did not improve" in said.out
+    manifest = manifest_of(only_run(project / "runs"))
+    assert (manifest["status"], manifest["epoch"]) == ("finished", 2)
+    assert manifest["stop_reason"].startswith("early stopping")
+
+
+def test_a_run_that_a_callback_stops_exits_with_0_and_the_reason(cli: Callable, project: Path):
+    said = cli("train", *act("stop"))
+    assert said.code == 0
+    assert "stopped  enough for today" in said.out
+    assert manifest_of(only_run(project / "runs"))["epoch"] == 2
+
+
+@pytest.mark.parametrize(
+    ("what", "error"), [("value", "ValueError"), ("key", "KeyError"), ("eof", "EOFError")]
+)
+def test_an_exception_in_training_exits_with_1_and_its_traceback(
+    cli: Callable, project: Path, what: str, error: str
+):
+    said = cli("train", *act(what))
+    assert said.code == 1
+    assert f"{error}: " in said.err
+    assert "the sky is falling" in said.err
+    assert "act.py" in said.err  # its author needs the line
+    run = only_run(project / "runs")
+    manifest = manifest_of(run)
+    assert (manifest["status"], manifest["error"]["type"]) == ("failed", error)
+    assert {file.name for file in (run / "checkpoints").glob("*.pt")} >= {"last.pt", "emergency.pt"}
+
+
+def test_a_run_that_failed_is_resumed_from_its_last_whole_epoch(cli: Callable, project: Path):
+    cli("train", *act("value"))
+    said = cli("resume", only_run(project / "runs"), "--set", "callbacks=[{name: act, act: nothing}]")
+    assert said.code == 0
+    assert "epoch 2/3" in said.out
+    assert "epoch 1/3" not in said.out
+
+
+def test_an_interrupt_exits_with_130_and_says_so(cli: Callable, project: Path):
+    said = cli("train", *act("interrupt"))
+    assert said.code == 130
+    assert "interrupted" in said.err
+    assert "Traceback" not in said.err
+    assert manifest_of(only_run(project / "runs"))["status"] == "interrupted"
+
+
+def test_a_loss_that_is_no_number_exits_with_12(cli: Callable, project: Path):
+    said = cli("train", *act("poison"))
+    assert said.code == 12
+    assert "loss became nan" in said.err
+    assert "Traceback" not in said.err
+
+
+def test_a_plugin_at_fault_exits_with_3_and_leaves_no_run_directory(cli: Callable, project: Path):
+    (project / "act.py").write_text("raise SystemExit('no licence')\n")
+    said = cli("train", *ACTING)
+    assert said.code == 3
+    assert "SystemExit: no licence" in said.err
+    assert not (project / "runs").exists()
+
+
+def test_a_component_that_cannot_be_built_exits_with_3_and_its_name(cli: Callable, project: Path):
+    (project / "act.py").write_text(CALLBACK.replace("self.act = options.act", "raise OSError('no camera')"))
+    said = cli("train", *act("nothing"))
+    assert said.code == 3
+    assert "callback 'local:act'" in said.err
+    assert "OSError: no camera" in said.err
+    assert not (project / "runs").exists()
+
+
+def test_nothing_left_to_train_exits_with_0(cli: Callable, project: Path):
+    cli("train", "tiny.yaml")
+    run = only_run(project / "runs")
+    said = cli("resume", run)
+    assert said.code == 0
+    assert "nothing is left to train" in said.out
+    assert only_run(project / "runs") == run
+
+
+# --- streams --------------------------------------------------------------------------------------
+
+
+@pytest.mark.filterwarnings("default")
+def test_records_up_to_info_go_to_stdout_and_warnings_to_stderr(cli: Callable, project: Path):
+    (project / "act.py").write_text(
+        CALLBACK.replace(
+            'self.act == "stop":',
+            'self.act == "warn":\n'
+            "            import logging, warnings\n"
+            '            warnings.warn("python says so", UserWarning)\n'
+            '            logging.getLogger("trainlattice.mine").warning("so do I")\n'
+            '            logging.getLogger("trainlattice.mine").info("good to know")\n'
+            '        elif self.act == "stop":',
+        )
+    )
+    said = cli("train", *act("warn"))
+    assert said.code == 0
+    assert "[INFO] trainlattice.mine: good to know" in said.out
+    assert "[WARNING] trainlattice.mine: so do I" in said.err
+    assert "UserWarning: python says so" in said.err
+    assert "python says so" not in said.out
+    assert "[INFO]" not in said.err
+
+
+def test_verbose_shows_debug_records(cli: Callable, project: Path):
+    source = CALLBACK.replace(
+        "self.act = options.act",
+        "self.act = options.act\n        __import__('logging').getLogger('trainlattice.mine').debug('details')",
+    )
+    (project / "act.py").write_text(source)
+    assert "details" not in cli("train", *act("nothing")).out
+    assert "[DEBUG] trainlattice.mine: details" in cli("train", *act("nothing"), "-v").out
+
+
+# --- paths ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "directory", ["r un=1,é新/[x] %d {y}", "-runs", "a: b", "my 'runs' #2", "{y: 1}", "~x"]
+)
+def test_a_run_goes_exactly_where_it_is_told(cli: Callable, project: Path, directory: str):
+    said = cli("train", "tiny.yaml", f"--runs-dir={directory}", "--set", "trainer.epochs=1")
+    assert said.code == 0, said.err
+    run = only_run(project / directory)
+    assert {file.name for file in run.iterdir()} == {
+        "config.yaml",
+        "manifest.json",
+        "environment.json",
+        "metrics.jsonl",
+        "checkpoints",
+    }
+    assert not (project / "runs").exists()
+    command = said.out.partition("  resume ")[2].strip()
+    assert cli(*shlex.split(command)[1:]).code == 0
+
+
+def test_a_checkpoint_is_resumed_from_where_it_lies_and_under_any_name(
+    cli: Callable, project: Path, monkeypatch: pytest.MonkeyPatch
+):
+    cli("train", "tiny.yaml")
+    run = only_run(project / "runs")
+    for name in ("-best.pt", "epoch=6, step #1.pt", "é新.pt"):
+        shutil.copy(run / "checkpoints" / "last.pt", run / "checkpoints" / name)
+    monkeypatch.chdir(run / "checkpoints")
+    for path in ("last.pt", "./-best.pt", "epoch=6, step #1.pt", "é新.pt"):
+        said = cli("resume", path, "--set", "trainer.epochs=3")
+        assert said.code == 0, said.err
+        assert "epoch 3/3" in said.out
+    assert cli("resume", "--set", "trainer.epochs=3", "--", "-best.pt").code == 0
+    train = ("train", run / "config.yaml", "--set", "trainer.epochs=3")
+    assert cli(*train, "--resume=-best.pt").code == 0
+    assert cli(*train, "--resume", "../checkpoints").code == 0
+
+
+def test_a_run_is_resumed_without_its_configuration_and_local_file(
+    cli: Callable, project: Path, monkeypatch: pytest.MonkeyPatch
+):
+    cli("train", *act("stop"))
+    run = only_run(project / "runs")
+    moved = project / "else where"
+    moved.mkdir()
+    run = run.rename(moved / "my run")
+    for name in ("tiny.yaml", "act.py"):
+        (project / name).unlink()
+    monkeypatch.chdir(moved)
+    said = cli("resume", "my run", "--set", "trainer.epochs=4", "--runs-dir", "x")
+    assert said.code == 2  # a resumed run has its own configuration; runs_dir is set like any value
+    said = cli("resume", "my run", "--set", "trainer.epochs=4", "--set", "experiment.runs_dir=new runs")
+    assert said.code == 0, said.err
+    assert only_run(moved / "new runs")
+
+
+def test_the_command_is_recorded_so_that_it_can_be_run_again(
+    cli: Callable, project: Path, monkeypatch: pytest.MonkeyPatch
+):
+    write_tiny(project, TINY, "my cfg.yaml")
+    arguments = ["train", "my cfg.yaml", "--set", "trainer.epochs=1"]
+    monkeypatch.setattr("sys.argv", ["trainlattice", *arguments])
+    cli(*arguments)
+    assert manifest_of(only_run(project / "runs"))["command"] == (
+        "trainlattice train 'my cfg.yaml' --set trainer.epochs=1"
+    )

@@ -1,0 +1,65 @@
+"""metrics.jsonl and the lines on the console."""
+
+import json
+import math
+
+from trainlattice.runs.records import RunRecords, console_line
+
+
+def written(tmp_path, *found):
+    out = RunRecords(tmp_path / "metrics.jsonl", epochs=10, console=False)
+    for record in found:
+        out.write(record)
+    out.close()
+    return (tmp_path / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+
+
+def test_each_record_is_a_line_of_strict_json(tmp_path):
+    lines = written(tmp_path, {"type": "batch", "epoch": 1, "step": 2, "loss": 0.5, "note": "ü\n"})
+    assert len(lines) == 1
+    parsed = json.loads(lines[0])
+    assert parsed.pop("time") > 1.7e9
+    assert parsed == {"schema": 1, "type": "batch", "epoch": 1, "step": 2, "loss": 0.5, "note": "ü\n"}
+
+
+def test_a_number_that_is_not_finite_is_null_and_named(tmp_path):
+    (line,) = written(
+        tmp_path, {"type": "epoch", "a": math.nan, "b": math.inf, "c": -math.inf, "d": 0.0, "e": 10**400}
+    )
+    parsed = json.loads(line)
+    assert [parsed[key] for key in "abcd"] == [None, None, None, 0.0]
+    assert parsed["e"] == 10**400
+    assert parsed["nonfinite"] == ["a", "b", "c"]
+
+
+def test_records_are_appended_to_what_is_there(tmp_path):
+    written(tmp_path, {"type": "epoch", "epoch": 1})
+    assert len(written(tmp_path, {"type": "epoch", "epoch": 2})) == 2
+
+
+def test_a_flush_brings_every_record_to_the_file(tmp_path):
+    out = RunRecords(tmp_path / "metrics.jsonl", epochs=10, console=False)
+    out.write({"type": "batch", "step": 1})
+    out.flush()
+    assert json.loads((tmp_path / "metrics.jsonl").read_text())["step"] == 1
+    out.close()
+
+
+def test_numbers_survive_exactly(tmp_path):
+    value = 0.1 + 0.2
+    (line,) = written(tmp_path, {"type": "epoch", "loss": value})
+    assert json.loads(line)["loss"] == value
+
+
+def test_a_line_of_the_console_names_epoch_step_and_numbers():
+    line = console_line(
+        {"type": "epoch", "epoch": 3, "step": 20, "train_loss": 0.12345, "lr": 0.001, "nonfinite": []}, 10
+    )
+    assert line == "epoch  3/10  step 20  train_loss 0.1235  lr 0.001"
+
+
+def test_records_of_steps_are_printed_where_there_is_no_terminal(tmp_path, capsys):
+    out = RunRecords(tmp_path / "metrics.jsonl", epochs=2)
+    out.write({"type": "batch", "epoch": 1, "step": 2, "loss": 0.5})
+    out.close()
+    assert capsys.readouterr().out == "epoch 1/2  step 2  loss 0.5000\n"

@@ -1,0 +1,128 @@
+"""One window: what accumulation computes, and the phases of a mode."""
+
+import pytest
+import torch
+
+from support.by_hand import Line, LineOptions, line
+from support.runs import records, tiny, train, weights
+from trainlattice.training.mode import Mode, Phase
+from trainlattice.training.precision import autocast
+from trainlattice.training.step import Stepper
+from trainlattice.training.strategy import SingleDevice
+from trainlattice.training.update import Update
+
+pytestmark = pytest.mark.torch
+CPU = torch.device("cpu")
+ONES = [1.0] * 10
+
+
+def w(run_dir):
+    return weights(run_dir)["w"].item()
+
+
+def test_the_ragged_last_window_counts_by_its_own_samples(tmp_path):
+    """Batches 4, 4, 2: gradients -2 over eight samples, then -1.6 over two: 0 -> 0.2 -> 0.36."""
+    config = line(dataset={"x": ONES, "y": ONES, "batch_size": 4}, trainer={"accumulate": 2})
+    result = train(config, tmp_path)
+    assert w(result.run_dir) == pytest.approx(0.36, rel=1e-6)
+    assert result.global_step == 2
+
+
+def test_without_accumulation_every_batch_is_a_step(tmp_path):
+    """0 -> 0.2 -> 0.36 -> 0.488"""
+    result = train(line(dataset={"x": ONES, "y": ONES, "batch_size": 4}), tmp_path)
+    assert w(result.run_dir) == pytest.approx(0.488, rel=1e-6)
+    assert result.global_step == 3
+
+
+def test_micro_batches_of_different_sizes_are_weighted_by_their_samples(tmp_path):
+    """One window of batches 4 and 1: the gradient is 2 (0 - 5/5), whichever batch holds the sample y = 5."""
+    y = [0.0, 0.0, 0.0, 0.0, 5.0]
+    config = line(dataset={"x": [1.0] * 5, "y": y, "batch_size": 4}, trainer={"accumulate": 2})
+    assert w(train(config, tmp_path).run_dir) == pytest.approx(0.2, rel=1e-6)
+
+
+def test_a_sum_is_not_divided_among_micro_batches(tmp_path):
+    """Eight samples in two batches: the gradient of the sum is -16 and the step 0.001 * 16."""
+    config = line(
+        dataset={"x": [1.0] * 8, "y": [1.0] * 8, "batch_size": 4},
+        loss={"reduction": "sum"},
+        optimizer={"lr": 0.001},
+        trainer={"accumulate": 2},
+    )
+    run = train(config, tmp_path).run_dir
+    assert w(run) == pytest.approx(0.016, rel=1e-6)
+    assert records(run, "batch")[0]["loss"] == 1.0
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
+def test_accumulating_equals_a_batch_as_large_as_the_window(tmp_path, optimizer):
+    """20 samples: windows of 8, 8 and 4, from batches of 4 or of 8."""
+    model = {"name": "mlp", "input_dim": 4, "hidden_dims": [8], "num_classes": 3, "dropout": 0.0}
+    runs = []
+    for batch_size, accumulate in ((8, 1), (4, 2), (2, 4)):
+        config = tiny(
+            model=model,
+            dataset={"batch_size": batch_size},
+            optimizer={"name": optimizer, "lr": 0.01},
+            trainer={"accumulate": accumulate, "max_grad_norm": 0.5},
+        )
+        runs.append(train(config, tmp_path).run_dir)
+    for run in runs[1:]:
+        for one, other in zip(weights(runs[0]).values(), weights(run).values(), strict=True):
+            torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-7)
+        for one, other in zip(records(runs[0], "batch"), records(run, "batch"), strict=True):
+            assert one["loss"] == pytest.approx(other["loss"], rel=1e-5)
+            assert one["step"] == other["step"]
+
+
+def test_schedule_and_records_count_optimizer_steps_not_batches(tmp_path):
+    runs = [
+        train(
+            line(
+                dataset={"x": [1.0] * 16, "y": [1.0] * 16, "batch_size": batch_size},
+                scheduler={"name": "warmup_linear", "warmup_steps": 2},
+                trainer={"accumulate": accumulate},
+            ),
+            tmp_path,
+        ).run_dir
+        for batch_size, accumulate in ((4, 1), (1, 4))
+    ]
+    for run in runs:
+        assert [record["lr"] for record in records(run, "batch")] == pytest.approx([0.05, 0.1, 0.1, 0.05])
+        assert [record["step"] for record in records(run, "batch")] == [1, 2, 3, 4]
+    assert w(runs[0]) == pytest.approx(w(runs[1]), rel=1e-6)
+
+
+def test_the_logged_loss_is_the_mean_over_the_window_whatever_its_parts(tmp_path):
+    """Windows of 8 and 2: losses (0 - 1)^2 and (0.2 - 1)^2; the epoch is their mean over ten samples."""
+    config = line(dataset={"x": ONES, "y": ONES, "batch_size": 4}, trainer={"accumulate": 2})
+    run = train(config, tmp_path).run_dir
+    assert [record["loss"] for record in records(run, "batch")] == pytest.approx([1.0, 0.64], rel=1e-6)
+    assert records(run, "epoch")[0]["train_loss"] == pytest.approx(0.928, rel=1e-6)
+
+
+def test_a_later_phase_of_a_window_sees_the_weights_that_an_earlier_one_changed():
+    models = {role: Line(LineOptions()) for role in ("first", "second")}
+    updates = {
+        role: Update(torch.optim.SGD(model.parameters(), lr=0.5), SingleDevice(CPU))
+        for role, model in models.items()
+    }
+
+    class TwoPhases(Mode):
+        """The second model learns what the first one says."""
+
+        def phases(self, window):
+            yield Phase("first", lambda batch: (models["first"](batch["input"]) - 1).square().mean())
+            yield Phase("second", self.second)
+
+        def second(self, batch):
+            with torch.no_grad():
+                target = models["first"](batch["input"])
+            return (models["second"](batch["input"]) - target).square().mean()
+
+    window = [{"input": torch.ones(3, 1)}, {"input": torch.ones(1, 1)}]
+    applied = Stepper(TwoPhases(), updates, autocast("fp32", CPU)).run(window, [3, 1])
+    assert applied
+    assert models["first"].w.item() == pytest.approx(1.0)
+    assert models["second"].w.item() == pytest.approx(1.0)
