@@ -9,7 +9,7 @@ from torch import nn
 from support.by_hand import line, scripted
 from support.runs import checkpoint, digests, manifest, records, run_dirs, tiny, train, weights
 from trainlattice import Callback, register_model
-from trainlattice.diagnostics.errors import ConfigError, NonFiniteLossError
+from trainlattice.diagnostics.errors import ConfigError, NonFiniteError
 
 pytestmark = pytest.mark.torch
 FOUR = {"x": [1.0] * 4, "y": [1.0] * 4}
@@ -177,7 +177,7 @@ def exploding(**trainer):
 
 
 def test_a_loss_that_overflows_ends_the_run_with_exit_code_12_and_a_good_checkpoint(tmp_path):
-    with pytest.raises(NonFiniteLossError, match="the training loss became inf by step 29") as raised:
+    with pytest.raises(NonFiniteError, match="the training loss became inf by step 29") as raised:
         train(exploding(log_every=1), tmp_path)
     assert raised.value.exit_code == 12
     (run,) = run_dirs(tmp_path)
@@ -185,11 +185,11 @@ def test_a_loss_that_overflows_ends_the_run_with_exit_code_12_and_a_good_checkpo
     assert last["trainer"]["epoch"] == 7
     assert math.isfinite(last["states"]["model/model"]["w"].item())
     assert manifest(run)["status"] == "failed"
-    assert manifest(run)["error"]["type"] == "NonFiniteLossError"
+    assert manifest(run)["error"]["type"] == "NonFiniteError"
 
 
 def test_the_record_of_such_a_step_is_strict_json_with_a_flag(tmp_path):
-    with pytest.raises(NonFiniteLossError):
+    with pytest.raises(NonFiniteError):
         train(exploding(log_every=1), tmp_path)
     record = records(run_dirs(tmp_path)[0], "batch")[-1]
     assert record["loss"] is None
@@ -198,14 +198,14 @@ def test_the_record_of_such_a_step_is_strict_json_with_a_flag(tmp_path):
 
 
 def test_a_loss_that_no_record_shows_is_noticed_before_the_epochs_checkpoint(tmp_path):
-    with pytest.raises(NonFiniteLossError):
+    with pytest.raises(NonFiniteError):
         train(exploding(log_every=1000), tmp_path)
     (run,) = run_dirs(tmp_path)
     assert math.isfinite(checkpoint(run)["states"]["model/model"]["w"].item())
 
 
 def test_the_emergency_checkpoint_says_what_it_is(tmp_path):
-    with pytest.raises(NonFiniteLossError):
+    with pytest.raises(NonFiniteError):
         train(exploding(), tmp_path)
     (run,) = run_dirs(tmp_path)
     assert checkpoint(run, "emergency.pt")["kind"] == "emergency"
