@@ -40,7 +40,8 @@ def _read(option: str, path: Path, num_classes: int) -> TensorData:
         if found is None:
             raise OptionError(option, f"{path} cannot be read as a file of tensors") from None
         raise OptionError(
-            option, f"{path} holds {found[1]}, which could run code, and was not loaded; expected tensors alone"
+            option,
+            f"{path} holds {found[1]}, which could run code, and was not loaded; expected tensors alone",
         ) from None
     except (RuntimeError, EOFError, ValueError, KeyError) as error:
         raise OptionError(option, f"{path} cannot be read as a file of tensors: {error}") from None
