@@ -160,7 +160,7 @@ def test_two_distributions_of_one_plugin_name_are_a_problem_that_names_both(tmp_
     listing = listed(tmp_path)
     (problem,) = listing["problems"]
     assert "'twin' is declared by first-dist 0.1 and second-dist 0.1" in problem["message"]
-    assert {c["qualified"] for c in listing["components"]} >= {"first-dist:first", "second-dist:second"}
+    assert {c["qualified"] for c in listing["components"]} >= {"twin:first", "twin:second"}
 
 
 def test_a_kind_that_was_there_first_is_a_problem_of_the_second(tmp_path: Path):

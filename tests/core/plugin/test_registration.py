@@ -199,6 +199,15 @@ def test_an_entry_point_name_that_no_yaml_could_say_breaks_the_plugin(
     assert "imported" not in cause
 
 
+@pytest.mark.parametrize("name", ["core", "local"])
+def test_no_plugin_takes_a_name_that_stands_for_what_is_no_plugin(
+    site: Path, installed: Installed, name: str
+):
+    fake_plugin(site, name, registration(MODEL))
+    stranger = next(p for p in installed().called(f"trainlattice-plugin-{name}"))
+    assert stranger.broken == f"the entry point name {name!r} is reserved"
+
+
 def test_an_entry_point_may_name_an_object_with_hooks(site: Path, installed: Installed):
     fake_distribution(
         site,

@@ -138,7 +138,8 @@ def test_components_of_two_plugins_of_one_name_are_told_apart_by_distribution(
         assert "write 'name: first-dist:net' or 'name: second-dist:net'" in text
     resolved = resolve(config("second-dist:net")).config
     assert resolved.one("model").registered.plugin.distribution_name == "second-dist"
-    assert resolve(config("twin:only_first_dist")).config.one("model").name == "first-dist:only_first_dist"
+    # A name that only one of them has stays as it is: installing the other changes no configuration.
+    assert resolve(config("first-dist:only_first_dist")).config.one("model").name == "twin:only_first_dist"
 
 
 def test_what_two_plugins_of_one_name_provide_resolves_again_from_the_resolved_configuration(
@@ -148,6 +149,23 @@ def test_what_two_plugins_of_one_name_provide_resolves_again_from_the_resolved_c
     name = resolve(config("second-dist:net")).config.as_plain()["model"]["name"]
     again = resolve(config(name)).config.one("model")
     assert again.registered.plugin.distribution_name == "second-dist"
+
+
+@pytest.mark.parametrize("source", [registration(model("net")), "raise SystemExit(3)"])
+def test_a_stranger_with_the_name_of_a_built_in_plugin_changes_no_qualified_name(
+    site: Path, resolve: Resolve, source: str
+):
+    """Else the checkpoints of every run so far would belong to another configuration."""
+    text = "model: mlp\ndataset: {name: synthetic, input_shape: [784]}\n"
+    before = resolve(text).config.as_plain()
+    fake_distribution(
+        site,
+        "acme-dist",
+        entry_points={"trainlattice.plugins": {"models": "acme_package.plugin"}},
+        files={"acme_package/plugin.py": source},
+    )
+    assert resolve(text).config.as_plain() == before
+    assert resolve(text.replace("mlp", "'models:mlp'")).config.as_plain() == before
 
 
 # --- names that mean nothing ----------------------------------------------------------------------

@@ -23,6 +23,9 @@ from trainlattice.plugin.provenance import Provenance
 
 T = TypeVar("T")
 
+RESERVED_IDS = frozenset({"core", "local"})
+"""Plugin ids of what comes from no plugin: core's own components, and local code."""
+
 
 @dataclass
 class Plugin:
@@ -32,8 +35,6 @@ class Plugin:
     :param distribution_name: as pip knows it; None for local code.
     :param file: of the registration module, once known.
     :param broken: why it cannot be used, or None.
-    :param qualifier: what stands before the colon of a qualified name: the id, or the distribution's name
-        where two distributions claim one id.
     :param warnings: faults that leave the rest of it usable.
     """
 
@@ -47,10 +48,6 @@ class Plugin:
     components: list[Component] = field(default_factory=list)
     kinds: list[Kind] = field(default_factory=list)
     module: Any = None
-    qualifier: str = ""
-
-    def __post_init__(self) -> None:
-        self.qualifier = self.qualifier or self.id
 
     @cached_property
     def provenance(self) -> Provenance:
@@ -83,6 +80,9 @@ def load(manager: pluggy.PluginManager, declaration: Declaration) -> Plugin:
     plugin = Plugin(
         declaration.name, declaration.distribution_name, declaration.version, declaration=declaration
     )
+    if declaration.name in RESERVED_IDS:
+        plugin.broken = f"the entry point name {declaration.name!r} is reserved"
+        return plugin
     if not NAME.fullmatch(declaration.name):
         plugin.broken = (
             f"the entry point name {declaration.name!r} must have lower-case letters, digits and underscores"

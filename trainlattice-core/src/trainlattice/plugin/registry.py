@@ -11,7 +11,7 @@ import hashlib
 import importlib
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -48,11 +48,16 @@ class Registered:
     plugin: Plugin
     kind: Kind
     declaration: local.LocalDeclaration | None = None
+    namesakes: list[Registered] = field(default_factory=list, repr=False)
+    """All components of this kind and name, this one included."""
 
     @property
     def qualified(self) -> str:
-        """``plugin:name``, as the resolved configuration holds it."""
-        return f"{self.plugin.qualifier}:{self.component.name}"
+        """``plugin:name``, as the resolved configuration holds it; with the distribution's name in place of
+        the plugin's where the plugin of another distribution has both names."""
+        same_id = sum(other.plugin.id == self.plugin.id for other in self.namesakes) > 1
+        provider = (same_id and self.plugin.distribution_name) or self.plugin.id
+        return f"{provider}:{self.component.name}"
 
     @cached_property
     def options_class(self) -> type[Options]:
@@ -207,11 +212,8 @@ class Registry:
             if plugin.module is not None:
                 collect_components(self.manager, plugin, self.kinds)
             for component in plugin.components:
-                self._add_component(Registered(component, plugin, self.kinds[component.kind]))
+                self._add_component(component, plugin)
         self.plugins += plugins
-        for same_id in self.duplicate_ids().values():
-            for plugin in same_id:
-                plugin.qualifier = plugin.distribution_name or plugin.id
 
     def _add_kind(self, kind: Kind, plugin: Plugin) -> None:
         for known in self.kinds.values():
@@ -238,14 +240,14 @@ class Registry:
                 continue
             names.add((component.kind, component.name))
             plugin.components.append(component)
-            self._add_component(
-                Registered(component, plugin, self.kinds[component.kind], declaration=declaration)
-            )
+            self._add_component(component, plugin, declaration)
         self.plugins.append(plugin)
 
-    def _add_component(self, registered: Registered) -> None:
-        key = (registered.kind.name, registered.component.name)
-        self._components.setdefault(key, []).append(registered)
+    def _add_component(
+        self, component: Component, plugin: Plugin, declaration: local.LocalDeclaration | None = None
+    ) -> None:
+        group = self._components.setdefault((component.kind, component.name), [])
+        group.append(Registered(component, plugin, self.kinds[component.kind], declaration, group))
 
     def kind_of_section(self, section: str) -> Kind | None:
         """The kind whose components a section names."""
