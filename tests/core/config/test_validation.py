@@ -220,5 +220,5 @@ def test_a_validator_that_raises_something_odd_is_the_plugins_fault():
     node = Mapping(
         {"size": Entry(Mark(source, 1, 1), Scalar(3, "3", Mark(source, 1, 7)))}, Mark(source, 1, 1)
     )
-    with pytest.raises(PluginError, match="model 'acme:raising'.*KeyError"):
+    with pytest.raises(PluginError, match=r"model 'acme:raising'.*KeyError"):
         validate(Raising, node, ("model",), owner="model 'acme:raising'", at=Mark(source, 1, 1))

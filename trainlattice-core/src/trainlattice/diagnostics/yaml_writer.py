@@ -50,7 +50,10 @@ _Writer.add_representer(float, _float)
 
 
 def write_string(data: Plain) -> str:
-    """YAML text with the keys in the order given; a list of single values stands on one line. Raises ValueError for nan and inf."""
+    """YAML text with the keys in the order given; a list of single values stands on one line.
+
+    :raises ValueError: for nan and inf.
+    """
     text: str = yaml.dump(
         data, Dumper=_Writer, sort_keys=False, allow_unicode=True, width=2**16, default_flow_style=False
     )
