@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import pytest
+from pydantic import field_validator
 
 from support.checking import mistake, mistakes, places, resolved, write
 from support.odd import odd_registry
+from trainlattice.config.validation import validate
+from trainlattice.contracts.options import Options
+from trainlattice.diagnostics.errors import PluginError
+from trainlattice.diagnostics.nodes import Entry, Mapping, Scalar
+from trainlattice.diagnostics.source import Mark, Source
 
 
 @pytest.fixture(scope="module")
@@ -199,3 +205,20 @@ def test_integers_are_taken_where_numbers_are_expected(tmp_path, registry):
 
 def test_options_may_be_named_by_words_of_python(tmp_path, registry):
     assert resolved(odd(tmp_path, "  lambda: 2\n"), registry=registry)["model"]["lambda"] == 2.0
+
+
+def test_a_validator_that_raises_something_odd_is_the_plugins_fault():
+    class Raising(Options):
+        size: int = 1
+
+        @field_validator("size")
+        @classmethod
+        def _look_up(cls, value: int) -> int:
+            return {}[value]
+
+    source = Source("x", ("size: 3",))
+    node = Mapping(
+        {"size": Entry(Mark(source, 1, 1), Scalar(3, "3", Mark(source, 1, 7)))}, Mark(source, 1, 1)
+    )
+    with pytest.raises(PluginError, match=r"model 'acme:raising'.*KeyError"):
+        validate(Raising, node, ("model",), owner="model 'acme:raising'", at=Mark(source, 1, 1))

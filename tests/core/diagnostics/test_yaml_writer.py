@@ -66,7 +66,7 @@ def test_a_plain_word_has_no_quotes_and_a_lookalike_has():
 
 def test_a_value_that_stands_twice_is_written_twice():
     shared = {"x": [1]}
-    assert write_string({"a": shared, "b": shared}) == "a:\n  x:\n  - 1\nb:\n  x:\n  - 1\n"
+    assert write_string({"a": shared, "b": shared}) == "a:\n  x: [1]\nb:\n  x: [1]\n"
 
 
 @pytest.mark.parametrize("number", [float("nan"), float("inf"), float("-inf")])

@@ -79,7 +79,9 @@ class CheckpointStore:
     def _announce(self, new: dict[str, Entry]) -> None:
         index = self.index()
         for name, entry in new.items():
-            index[name] = [entry, *index.get(name, [])[:1]]
+            # A save that fails between here and the rename leaves an entry without a file: the one that
+            # stands may then be the one before it.
+            index[name] = [entry, *index.get(name, [])[:2]]
         plain = {name: [asdict(entry) for entry in entries] for name, entries in index.items()}
         write_durably(self.directory / INDEX, json.dumps({"schema": 1, "files": plain}, indent=2) + "\n")
 

@@ -194,7 +194,11 @@ class ComponentResolver:
         beside = frozenset(settings_schema.model_fields) if settings_schema else frozenset()
         entries = {key: entry for key, entry in node.entries.items() if key != "name"}
         own = Mapping({k: e for k, e in entries.items() if k not in beside}, node.mark)
-        options, diagnostics = validate(schema, own, path, owner=owner, at=at, help_line=help_line)
+        try:
+            options, diagnostics = validate(schema, own, path, owner=owner, at=at, help_line=help_line)
+        except PluginError as error:
+            self.diagnostics.append(Diagnostic("broken-plugin", str(error), at, nodes.dotted(path)))
+            return None
         settings: Options | None = None
         if settings_schema is not None:
             core = Mapping({k: e for k, e in entries.items() if k in beside}, node.mark)

@@ -12,6 +12,7 @@ from trainlattice.config.document import OVERRIDE_SOURCE
 from trainlattice.contracts.options import Options
 from trainlattice.diagnostics import nodes
 from trainlattice.diagnostics.diagnostic import Diagnostic
+from trainlattice.diagnostics.errors import PluginError
 from trainlattice.diagnostics.hints import closest
 from trainlattice.diagnostics.nodes import Entry, Mapping, Node, Path, Scalar
 from trainlattice.diagnostics.source import Mark
@@ -51,23 +52,28 @@ def validate(
     :param help_line: a note under an unknown option.
     :returns: the options, or None with at least one diagnostic.
     """
-    errors = _errors(schema, node)
+    errors = _errors(schema, node, owner)
     if isinstance(errors, list) and (retyped := _text_overrides(node, errors)) is not None:
         node = retyped
-        errors = _errors(schema, node)
+        errors = _errors(schema, node, owner)
     if not isinstance(errors, list):
         return errors, []
     report = _Report(schema, node, path, owner, at, help_line)
     return None, _merged(report.diagnostic(error) for error in errors)
 
 
-def _errors(schema: type[OptionsT], node: Mapping) -> OptionsT | list[ErrorDetails]:
+def _errors(schema: type[OptionsT], node: Mapping, owner: str) -> OptionsT | list[ErrorDetails]:
     try:
         # JSON text in strict mode: lists become tuples and names become enums, but "18", 1.0 and true
         # are no integers. Python data in strict mode would refuse a list where a tuple is declared.
         return schema.model_validate_json(json.dumps(nodes.to_plain(node)))
     except ValidationError as error:
         return error.errors(include_url=False)
+    except Exception as error:  # a validator of a plugin raised something else than ValueError
+        raise PluginError(
+            f"the options of {owner} cannot be checked: a validator of {schema.__name__} raised "
+            f"{type(error).__name__}: {error}; validators raise ValueError for a value that they refuse"
+        ) from error
 
 
 def _text_overrides(node: Mapping, errors: list[ErrorDetails]) -> Mapping | None:

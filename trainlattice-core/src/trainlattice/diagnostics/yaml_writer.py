@@ -16,6 +16,11 @@ class _Writer(yaml.SafeDumper):
     def ignore_aliases(self, data: Any) -> bool:
         return True
 
+    def represent_sequence(self, tag: str, sequence: Any, flow_style: bool | None = None) -> Any:
+        return super().represent_sequence(
+            tag, sequence, flow_style=not any(isinstance(item, (list, dict)) for item in sequence)
+        )
+
 
 def _string(writer: _Writer, text: str) -> yaml.ScalarNode:
     try:
@@ -33,7 +38,10 @@ def _string(writer: _Writer, text: str) -> yaml.ScalarNode:
 def _float(writer: _Writer, number: float) -> yaml.ScalarNode:
     if number != number or number in (float("inf"), float("-inf")):
         raise ValueError(f"{number} cannot be written: configurations hold finite numbers only")
-    node: yaml.ScalarNode = writer.represent_scalar("tag:yaml.org,2002:float", repr(number))
+    mantissa, exponent, power = repr(number).partition("e")
+    # PyYAML knows 1.0e-08 for a float, and would put a tag before 1e-08.
+    text = f"{mantissa}.0{exponent}{power}" if exponent and "." not in mantissa else repr(number)
+    node: yaml.ScalarNode = writer.represent_scalar("tag:yaml.org,2002:float", text)
     return node
 
 
@@ -42,6 +50,11 @@ _Writer.add_representer(float, _float)
 
 
 def write_string(data: Plain) -> str:
-    """YAML text with the keys in the order given. Raises ValueError for nan and inf."""
-    text: str = yaml.dump(data, Dumper=_Writer, sort_keys=False, allow_unicode=True, width=2**16)
+    """YAML text with the keys in the order given; a list of single values stands on one line.
+
+    :raises ValueError: for nan and inf.
+    """
+    text: str = yaml.dump(
+        data, Dumper=_Writer, sort_keys=False, allow_unicode=True, width=2**16, default_flow_style=False
+    )
     return text

@@ -35,6 +35,7 @@ def component_records(config: ResolvedConfig) -> list[dict[str, Any]]:
                 "module": registered.component.target,
                 "file": _file_of(registered),
                 "schema_sha256": registered.schema_sha256,
+                "sha256": plugin.provenance.sha256 if plugin.distribution_name is None else None,
             }
         )
     return records
@@ -110,6 +111,8 @@ def drift(saved: Iterable[dict[str, Any]], given: Iterable[dict[str, Any]], name
                 f"the options of {before['kind']} {before['name']!r} are not those of {name}: written with "
                 f"{before['version'] or 'another version'}, now {current['version'] or 'another one'}{repair}"
             )
+        elif before.get("sha256") != current["sha256"]:
+            notices.append(f"the code of {before['kind']} {before['name']!r} is not that of {name}")
         elif before["version"] != current["version"]:
             notices.append(
                 f"{before['distribution']} is {current['version']}, and {name} was written with {before['version']}"
