@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +47,10 @@ def execute_run(
     if point is not None and _is_complete(point, config.trainer):
         return _nothing_to_train(point, resolution)
     built = build(resolution, budget=point.checkpoint.budget if point else None)
+    extra = [(f"extra#{index}", callback) for index, callback in enumerate(extra_callbacks, start=1)]
+    callbacks = CallbackList([*built.callbacks, *extra])
     if point is not None:
+        point.restore_objects(built, callbacks)  # it may not fit: nothing has been created yet
         _announce_budget(point, built, resolution)
     run = create(config)
     manifest = Manifest.create(run, config, command=command, resumed_from=point.path if point else None)
@@ -54,78 +58,68 @@ def execute_run(
     write_durably(run.environment, environment_text)
     hooks = resolution.registry.hooks_of(used_plugins(config)).hook
     info = RunInfo(run.path, config.experiment.name, config.as_plain(), point.path if point else None)
-    records = RunRecords(run.metrics, epochs=config.trainer.epochs)
-    trainer: Trainer | None = None
     started = time.perf_counter()
-    try:
-        trainer = _trainer(resolution, built, run, records, extra_callbacks)
-        if point is not None:
-            point.carry_best(CheckpointStore(run.checkpoints))
-            point.restore(trainer)
-        hooks.trainlattice_run_created(run=info)
-        logger.info("run directory: %s", run.path)
-        logger.info("%s", _size(built))
-        manifest.update(status="running", started=now(), **_progress(trainer.state))
-        _announce_start(trainer, point, config.experiment.seed)
-        with recording_warnings(trainer):
-            trainer.fit()
-        trainer.event("end", status="finished")
-    except BaseException as raised:
-        error = translated(raised) or raised
-        state = trainer.state if trainer is not None else TrainerState()
-        status = "interrupted" if isinstance(error, KeyboardInterrupt) else "failed"
-        failure = {"type": type(error).__name__, "message": str(error)}
-        try:
-            manifest.update(status=status, finished=now(), error=failure, **_progress(state))
-        except OSError as unwritten:  # a full disk, perhaps: the error that ended the run is to be raised
-            logger.warning("%s still says that the run is under way: %s", run.manifest, unwritten)
-        _tell_failure(hooks, info, error)
-        if error is not raised:
-            raise error from raised
-        raise
-    finally:
-        records.close()
+    with RunRecords(run.metrics, epochs=config.trainer.epochs) as records:
+        trainer = _trainer(resolution, built, run, records, callbacks)
+        with _recorded_failure(manifest, trainer, hooks, info):
+            if point is not None:
+                point.carry_best(CheckpointStore(run.checkpoints))
+                point.restore_progress(trainer)
+            hooks.trainlattice_run_created(run=info)
+            logger.info("run directory: %s", run.path)
+            logger.info("%s", _size(built))
+            manifest.update(status="running", started=now(), **_progress(trainer.state))
+            _announce_start(trainer, point, config.experiment.seed)
+            with recording_warnings(trainer):
+                trainer.fit()
+            trainer.event("end", status="finished")
     manifest.update(status="finished", finished=now(), **_progress(trainer.state))
     result = _result(run.path, trainer.state, config.trainer.monitor, time.perf_counter() - started)
-    hooks.trainlattice_run_finished(
-        run=info,
-        outcome=RunOutcome(
-            result.status,
-            result.stop_reason,
-            result.epoch,
-            result.global_step,
-            result.best_metric,
-            result.best_epoch,
-        ),
-    )
+    hooks.trainlattice_run_finished(run=info, outcome=_outcome(result))
     return result
 
 
 def _trainer(
-    resolution: Resolution,
-    built: Built,
-    run: RunDirectory,
-    records: RunRecords,
-    extra_callbacks: Iterable[Callback],
+    resolution: Resolution, built: Built, run: RunDirectory, records: RunRecords, callbacks: CallbackList
 ) -> Trainer:
-    extra = [(f"extra#{index}", callback) for index, callback in enumerate(extra_callbacks, start=1)]
     checkpointer = Checkpointer(
         CheckpointStore(run.checkpoints),
         config=resolution.config.as_plain(),
         components=component_records(resolution.config),
         budget=built.budget,
     )
-    callbacks = CallbackList([*built.callbacks, *extra])
-    services = Services(records, callbacks, checkpointer, run.path, built.guard)
     return Trainer(
         resolution.config.trainer,
         built.mode,
         built.parts,
         built.strategy,
-        services,
+        Services(records, callbacks, checkpointer, run.path, built.guard),
         built.train,
         built.val,
     )
+
+
+@contextmanager
+def _recorded_failure(manifest: Manifest, trainer: Trainer, hooks: Any, info: RunInfo) -> Iterator[None]:
+    """Whatever ends the run early stands in its manifest, plugins hear of it, and it is raised again. Nothing
+    that goes wrong on the way replaces it."""
+    try:
+        yield
+    except BaseException as raised:
+        error = translated(raised) or raised
+        status = "interrupted" if isinstance(error, KeyboardInterrupt) else "failed"
+        failure = {"type": type(error).__name__, "message": str(error)}
+        try:
+            manifest.update(status=status, finished=now(), error=failure, **_progress(trainer.state))
+        except OSError as unwritten:  # a full disk, perhaps
+            logger.warning("%s still says that the run is under way: %s", manifest.run.manifest, unwritten)
+        try:
+            hooks.trainlattice_run_failed(run=info, error=error)
+        except BaseException:
+            logger.exception("a plugin failed while it was told of the failure")
+        if error is not raised:
+            raise error from raised
+        raise
 
 
 def _size(built: Built) -> str:
@@ -173,6 +167,17 @@ def _result(run_dir: Path | None, state: TrainerState, monitor: str, seconds: fl
     )
 
 
+def _outcome(result: RunResult) -> RunOutcome:
+    return RunOutcome(
+        result.status,
+        result.stop_reason,
+        result.epoch,
+        result.global_step,
+        result.best_metric,
+        result.best_epoch,
+    )
+
+
 def _is_complete(point: ResumePoint, settings: TrainerSettings) -> bool:
     saved = point.checkpoint.trainer
     return (settings.epochs is not None and saved["epoch"] >= settings.epochs) or (
@@ -204,10 +209,3 @@ def _announce_budget(point: ResumePoint, built: Built, resolution: Resolution) -
             point.checkpoint.budget,
             derived,
         )
-
-
-def _tell_failure(hooks: Any, info: RunInfo, error: BaseException) -> None:
-    try:
-        hooks.trainlattice_run_failed(run=info, error=error)
-    except Exception:  # the error that ended the run is the one to be raised
-        logger.exception("a plugin failed while it was told of the failure")

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trainlattice.contracts.metric_records import RECORDS_SCHEMA
+from trainlattice.diagnostics.errors import TrainLatticeError
 
 if TYPE_CHECKING:
     from trainlattice.training.trainer import Trainer
@@ -23,6 +24,9 @@ _DIGITS = {"lr": ".3g", "max_memory_mb": ".0f"}
 _QUIET = frozenset({"epoch", "step", "steps_per_sec", "epoch_seconds", "data_seconds"})
 
 
+logger = logging.getLogger(__name__)
+
+
 class RunRecords:
     """Appends records to a file, one strict JSON object a line, and shows them.
 
@@ -30,7 +34,8 @@ class RunRecords:
     """
 
     def __init__(self, path: Path, *, epochs: int | None, console: bool = True) -> None:
-        self._file = open(path, "a", encoding="utf-8")  # noqa: SIM115  closed by close()
+        self._path = path
+        self._file = open(path, "a", encoding="utf-8")  # noqa: SIM115  closed on exit
         self._epochs = epochs
         self._console = console
 
@@ -40,17 +45,36 @@ class RunRecords:
         line: dict[str, Any] = {"schema": RECORDS_SCHEMA, "time": round(time.time(), 3), **strict}
         if nonfinite:
             line["nonfinite"] = nonfinite
-        self._file.write(json.dumps(line, allow_nan=False, ensure_ascii=False) + "\n")
+        with self._naming_the_file():
+            self._file.write(json.dumps(line, allow_nan=False, ensure_ascii=False) + "\n")
         if self._console and _is_shown(record):
             print(console_line(record, self._epochs), flush=True)
 
     def flush(self) -> None:
         """Every record is on disk when this returns."""
-        self._file.flush()
-        os.fsync(self._file.fileno())
+        with self._naming_the_file():
+            self._file.flush()
+            os.fsync(self._file.fileno())
 
-    def close(self) -> None:
-        self._file.close()
+    def __enter__(self) -> RunRecords:
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        try:
+            self._file.close()
+        except OSError as failure:
+            if error is None:
+                raise TrainLatticeError(f"{self._path} could not be written: {failure.strerror}") from None
+            logger.warning("%s lacks its last records: %s", self._path, failure.strerror)
+
+    @contextmanager
+    def _naming_the_file(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as failure:
+            raise TrainLatticeError(
+                f"{self._path} could not be written: {failure.strerror or failure}"
+            ) from failure
 
 
 class WarningRecords(logging.Handler):

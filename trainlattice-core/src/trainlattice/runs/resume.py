@@ -11,8 +11,10 @@ from trainlattice.checkpoint.store import CheckpointStore, checkpoint_of, load
 from trainlattice.config.compatibility import changes
 from trainlattice.config.resolve import Resolution
 from trainlattice.diagnostics.errors import CheckpointError
+from trainlattice.runs.build import Built
 from trainlattice.runs.provenance import component_records, drift, require_installed
-from trainlattice.training.checkpointing import restore_trainer
+from trainlattice.training.callbacks import CallbackList
+from trainlattice.training.checkpointing import restore_objects, restore_progress
 from trainlattice.training.trainer import Trainer
 
 logger = logging.getLogger(__name__)
@@ -26,10 +28,14 @@ class ResumePoint:
     checkpoint: Checkpoint
     early_stopping_changed: bool
 
-    def restore(self, trainer: Trainer) -> None:
-        """Puts the state back. A run that had ended early, or whose early_stopping changed, counts stale
-        validations from zero; the best value carries over."""
-        restore_trainer(trainer, self.checkpoint, str(self.path))
+    def restore_objects(self, built: Built, callbacks: CallbackList) -> None:
+        """Loads models, optimizers and callbacks. Raises CheckpointError if their state does not fit."""
+        restore_objects(built.parts, built.mode, callbacks, self.checkpoint, str(self.path))
+
+    def restore_progress(self, trainer: Trainer) -> None:
+        """Goes to the step of the checkpoint. A run that had ended early, or whose early_stopping changed,
+        counts stale validations from zero; the best value carries over."""
+        restore_progress(trainer, self.checkpoint)
         state = trainer.state
         if self.early_stopping_changed or state.stop_reason is not None:
             state.stale_validations = 0

@@ -18,7 +18,8 @@ from trainlattice.training.nonfinite import all_finite
 if TYPE_CHECKING:
     from torch import nn
 
-    from trainlattice.training.mode import Mode
+    from trainlattice.training.callbacks import CallbackList
+    from trainlattice.training.mode import Mode, Parts
     from trainlattice.training.trainer import Trainer
 
 
@@ -38,12 +39,15 @@ class Checkpointer:
 
     def is_finite(self, trainer: Trainer) -> bool:
         """Whether all that a checkpoint would hold is finite. Reads every tensor."""
-        return all_finite(capture(_stateful(trainer)))
+        return all_finite(capture(_stateful(trainer.parts, trainer.mode, trainer.callbacks)))
 
     def save(self, trainer: Trainer, names: Sequence[str], *, kind: str = "resume") -> list[Path]:
         """Writes the state as it is now under each of the names."""
         checkpoint = Checkpoint(
-            states={**capture(_stateful(trainer)), "progress": trainer.progress.state_dict()},
+            states={
+                **capture(_stateful(trainer.parts, trainer.mode, trainer.callbacks)),
+                "progress": trainer.progress.state_dict(),
+            },
             trainer=trainer.state.state_dict(),
             rng=capture_rng(),
             config=self.config,
@@ -55,8 +59,10 @@ class Checkpointer:
         return self.store.save(checkpoint, names)
 
 
-def restore_trainer(trainer: Trainer, checkpoint: Checkpoint, name: str) -> None:
-    """Puts a checkpoint's state into a Trainer that was built from a compatible configuration.
+def restore_objects(
+    parts: Parts, mode: Mode, callbacks: CallbackList, checkpoint: Checkpoint, name: str
+) -> None:
+    """Puts a checkpoint's state into objects that were built from a compatible configuration.
 
     :raises CheckpointError: if the state does not fit.
     """
@@ -65,14 +71,18 @@ def restore_trainer(trainer: Trainer, checkpoint: Checkpoint, name: str) -> None
             f"{name} was written with version {checkpoint.order} of the sample order, and this version of "
             f"trainlattice-core has {ORDER_VERSION}: the same samples cannot be drawn again"
         )
+    states = {key: state for key, state in checkpoint.states.items() if key != "progress"}
     try:
-        states = dict(checkpoint.states)
-        trainer.progress.load_state_dict(states.pop("progress"), trainer.strategy.device)
-        restore(_stateful(trainer), states)
+        restore(_stateful(parts, mode, callbacks), states)
     except (KeyError, ValueError, RuntimeError) as error:
         text = error.args[0] if isinstance(error, KeyError) and error.args else error
         raise CheckpointError(f"{name} does not fit this run: {text}") from error
+
+
+def restore_progress(trainer: Trainer, checkpoint: Checkpoint) -> None:
+    """Puts a Trainer where the checkpoint was taken, and every random state with it."""
     trainer.state.load_state_dict(checkpoint.trainer)
+    trainer.progress.load_state_dict(checkpoint.states["progress"], trainer.strategy.device)
     restore_rng(checkpoint.rng)
 
 
@@ -89,7 +99,7 @@ def restore_models(models: Mapping[str, nn.Module], mode: Mode, checkpoint: Chec
         raise CheckpointError(f"{name} does not fit this model: {error}") from error
 
 
-def _stateful(trainer: Trainer) -> dict[str, Stateful]:
-    models = {f"model/{role}": model for role, model in trainer.parts.models.items()}
-    updates = {f"update/{role}": update for role, update in trainer.parts.updates.items()}
-    return {**models, **updates, "mode": trainer.mode, "callbacks": trainer.callbacks}
+def _stateful(parts: Parts, mode: Mode, callbacks: CallbackList) -> dict[str, Stateful]:
+    models = {f"model/{role}": model for role, model in parts.models.items()}
+    updates = {f"update/{role}": update for role, update in parts.updates.items()}
+    return {**models, **updates, "mode": mode, "callbacks": callbacks}
