@@ -13,6 +13,7 @@ torch = pytest.importorskip("torch")
 
 from torch import Tensor, nn  # noqa: E402
 
+from support.runs import InOrder  # noqa: E402
 from support.t1 import Slope, records, table, train_t1, weight_of  # noqa: E402
 from trainlattice import (  # noqa: E402
     Callback,
@@ -375,13 +376,6 @@ def eight_with_a_nan() -> Splits:
     x = [1.0] * 8
     x[4] = math.nan
     return table(x, [1.0 + i for i in range(8)])
-
-
-class InOrder(Callback):
-    """Makes the run take its samples in the order of the data."""
-
-    def on_run_start(self, trainer: Trainer) -> None:
-        trainer.train.shuffle = False  # type: ignore[attr-defined]
 
 
 def test_B44_stop_ends_the_run_at_the_step_that_is_not_finite(tmp_path: Path) -> None:

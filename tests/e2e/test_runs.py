@@ -87,7 +87,7 @@ def test_a_loss_that_is_not_finite_gives_12_and_a_message(tmp_path, capsys):
     path = str(write_tiny(tmp_path))
     assert run(["train", path, "--set", "optimizer.name=sgd", "--set", "optimizer.lr=1e30"]) == 12
     err = capsys.readouterr().err
-    assert "error: the training loss became nan" in err
+    assert "error: the loss or a gradient of step 2 is not finite" in err
     assert "Traceback" not in err
 
 
@@ -105,7 +105,10 @@ def test_a_finished_run_has_nothing_to_resume_and_says_how_to_go_on(tmp_path, ca
     (made,) = run_dirs(tmp_path)
     capsys.readouterr()
     assert run(["resume", str(made)]) == 0
-    assert "nothing is left to train; raise trainer.epochs to train on" in capsys.readouterr().out
+    assert (
+        "nothing is left to train; raise trainer.epochs or trainer.max_steps to train on"
+        in capsys.readouterr().out
+    )
     assert run_dirs(tmp_path) == [made]
 
 

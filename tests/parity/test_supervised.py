@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import math
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,24 +13,20 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from support import hand_written
-from trainlattice import run_experiment
+from support.runs import records, train, weights
 
+pytestmark = pytest.mark.torch
 SEED, SAMPLES, BATCH, EPOCHS, LR, CLASSES = 3, 52, 8, 3, 0.05, 3
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Any:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 class MLP(nn.Module):
     def __init__(self, shape: tuple[int, ...], outputs: int) -> None:
         super().__init__()
         self.layers = nn.Sequential(
-            nn.Flatten(), nn.Linear(math.prod(shape), 16), nn.GELU(), nn.Dropout(0.1), nn.Linear(16, outputs)
+            nn.Flatten(),
+            *(nn.Linear(math.prod(shape), 16), nn.GELU(), nn.Dropout(0.1)),
+            *(nn.Linear(16, 8), nn.GELU(), nn.Dropout(0.1)),
+            nn.Linear(8, outputs),
         )
 
     def forward(self, x: Tensor) -> Tensor:
@@ -40,24 +36,32 @@ class MLP(nn.Module):
 class CNN(nn.Module):
     def __init__(self, shape: tuple[int, ...], outputs: int) -> None:
         super().__init__()
-        self.blocks = nn.Sequential(nn.Conv2d(shape[0], 4, 3, padding=1), nn.GELU(), nn.MaxPool2d(2))
-        self.head = nn.Linear(4 * (shape[1] // 2) * (shape[2] // 2), outputs)
+        self.blocks = nn.Sequential(
+            *(nn.Conv2d(shape[0], 4, 3, padding=1), nn.GELU(), nn.MaxPool2d(2)),
+            *(nn.Conv2d(4, 6, 3, padding=1), nn.GELU(), nn.MaxPool2d(2)),
+        )
+        self.head = nn.Linear(6 * (shape[1] // 4) * (shape[2] // 4), outputs)
 
     def forward(self, x: Tensor) -> Tensor:
         return self.head(self.blocks(x).flatten(1))
 
 
-SHAPE = (1, 4, 4)
+SHAPE = (1, 8, 8)
 MODELS: dict[str, tuple[type[nn.Module], dict[str, Any]]] = {
-    "mlp": (MLP, {"input_dim": 16, "hidden_dims": [16]}),
-    "cnn": (CNN, {"input_shape": list(SHAPE), "channels": [4]}),
+    "mlp": (MLP, {"input_dim": 64, "hidden_dims": [16, 8]}),
+    "cnn": (CNN, {"input_shape": list(SHAPE), "channels": [4, 6]}),
 }
 LOSSES: dict[str, Any] = {
     "cross_entropy": functional.cross_entropy,
     "mse": functional.mse_loss,
     "l1": functional.l1_loss,
 }
-OPTIMIZERS: dict[str, Any] = {"adamw": torch.optim.AdamW, "adam": torch.optim.Adam, "sgd": torch.optim.SGD}
+OPTIMIZERS: dict[str, tuple[Any, dict[str, Any]]] = {
+    "adamw": (torch.optim.AdamW, {"name": "adamw"}),
+    "adam": (torch.optim.Adam, {"name": "adam"}),
+    "sgd": (torch.optim.SGD, {"name": "sgd"}),
+    "momentum": (partial(torch.optim.SGD, momentum=0.9), {"name": "sgd", "momentum": 0.9}),
+}
 
 
 def warmup_cosine(step: int, warmup: int, total: int) -> float:
@@ -100,7 +104,13 @@ CASES = [
         *({"loss": name} for name in LOSSES),
         *({"optimizer": name} for name in OPTIMIZERS),
         {"bf16": True},
-        {"bf16": True, "accumulate": 3, "clip": 0.5, "schedule": "warmup_linear"},
+        {
+            "bf16": True,
+            "accumulate": 3,
+            "clip": 0.5,
+            "schedule": "warmup_linear",
+            "optimizer": "momentum",
+        },
     )
 ]
 
@@ -115,11 +125,11 @@ def test_weights_equal_those_of_a_hand_written_loop(
     data = write_data(tmp_path, outputs, regression=loss != "cross_entropy")
     schedule, options = SCHEDULES[changes["schedule"]] if "schedule" in changes else (None, {})
     config: dict[str, Any] = {
-        "experiment": {"name": "parity", "seed": SEED, "runs_dir": str(tmp_path / "runs")},
+        "experiment": {"name": "parity", "seed": SEED},
         "model": {"name": name, "num_classes": outputs, **MODELS[name][1]},
         "dataset": {"name": "tensor", "root": str(tmp_path), "batch_size": BATCH, "num_classes": outputs},
         "loss": {"name": loss},
-        "optimizer": {"name": optimizer, "lr": LR},
+        "optimizer": {**OPTIMIZERS[optimizer][1], "lr": LR},
         "callbacks": [],
         "trainer": {
             "epochs": EPOCHS,
@@ -132,8 +142,7 @@ def test_weights_equal_those_of_a_hand_written_loop(
     }
     if schedule is not None:
         config["scheduler"] = {"name": changes["schedule"], **options}
-    result = run_experiment(config)
-    assert result.run_dir is not None
+    result = train(config, tmp_path)
 
     torch.manual_seed(SEED)
     model = MODELS[name][0](SHAPE, outputs)
@@ -142,7 +151,7 @@ def test_weights_equal_those_of_a_hand_written_loop(
         model,
         data,
         LOSSES[loss],
-        OPTIMIZERS[optimizer](model.parameters(), lr=LR),
+        OPTIMIZERS[optimizer][0](model.parameters(), lr=LR),
         (lambda step: schedule(step, 3, steps)) if schedule is not None else None,
         epochs=EPOCHS,
         batch_size=BATCH,
@@ -152,13 +161,9 @@ def test_weights_equal_those_of_a_hand_written_loop(
         seed=SEED,
     )
 
-    saved = torch.load(result.run_dir / "checkpoints" / "last.pt", weights_only=True)
-    ours = list(saved["states"]["model/model"].values())
-    for trained, expected in zip(ours, model.state_dict().values(), strict=True):
+    for trained, expected in zip(weights(result.run_dir).values(), model.state_dict().values(), strict=True):
         assert torch.equal(trained, expected)
-    lines = (result.run_dir / "metrics.jsonl").read_text().splitlines()
-    logged = [r["loss"] for r in map(json.loads, lines) if r["type"] == "batch"]
-    assert logged == losses
+    assert [record["loss"] for record in records(result.run_dir, "batch")] == losses
 
 
 def write_data(root: Path, outputs: int, *, regression: bool) -> tuple[Tensor, Tensor]:

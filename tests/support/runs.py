@@ -12,10 +12,13 @@ from typing import Any
 
 import torch
 import yaml
+from jsonschema import Draft7Validator
 
 from support.configs import TINY
 from trainlattice import Callback, RunResult, run_experiment
+from trainlattice.contracts.metric_records import records_schema
 
+RECORD = Draft7Validator(records_schema())
 TIMES = frozenset(
     {"time", "steps_per_sec", "samples_per_sec", "epoch_seconds", "data_seconds", "train_samples_per_sec"}
 )
@@ -64,7 +67,7 @@ def weights(run_dir: Path | None, name: str = "last.pt") -> dict[str, torch.Tens
 
 
 def records(run_dir: Path | None, kind: str | None = None) -> list[dict[str, Any]]:
-    """The records of a run, each line parsed as strict JSON."""
+    """The records of a run, each line parsed as strict JSON and valid by the published schema."""
     assert run_dir is not None
 
     def refuse(constant: str) -> None:
@@ -72,12 +75,21 @@ def records(run_dir: Path | None, kind: str | None = None) -> list[dict[str, Any
 
     lines = (run_dir / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
     parsed = [json.loads(line, parse_constant=refuse) for line in lines]
+    for record in parsed:
+        RECORD.validate(record)
     return [record for record in parsed if kind in (None, record["type"])]
 
 
 def without_times(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Records without what differs between equal runs."""
     return [{key: value for key, value in record.items() if key not in TIMES} for record in found]
+
+
+def trained(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Records without times and without where a run began and ended: those of the parts of an interrupted run,
+    one after the other, are those of the whole."""
+    edges = ("start", "resume", "end")
+    return without_times([record for record in found if record.get("event") not in edges])
 
 
 def manifest(run_dir: Path | None) -> dict[str, Any]:
@@ -115,6 +127,13 @@ def assert_identical(left: Any, right: Any, where: str = "") -> None:
         assert left == right, where
 
 
+class InOrder(Callback):
+    """Makes the run take its samples in the order of the data."""
+
+    def on_run_start(self, trainer: Any) -> None:
+        trainer.train.shuffle = False
+
+
 class InterruptAfter(Callback):
     """Ctrl-C at the beginning of the epoch that follows the first N."""
 
@@ -124,6 +143,25 @@ class InterruptAfter(Callback):
     def on_epoch_start(self, trainer: Any) -> None:
         if trainer.state.epoch == self.epochs:
             raise KeyboardInterrupt
+
+
+class InterruptAtStep(Callback):
+    """Ctrl-C right after the step with this number, which may lie in the middle of an epoch."""
+
+    def __init__(self, step: int) -> None:
+        self.step = step
+
+    def on_step_end(self, trainer: Any) -> None:
+        if trainer.state.global_step == self.step:
+            raise KeyboardInterrupt
+
+
+def assert_same_end(one: Path | None, other: Path | None) -> None:
+    """The last checkpoints of two runs agree in everything but where the runs lie."""
+    left, right = checkpoint(one), checkpoint(other)
+    for found in (left, right):
+        found["config"]["experiment"].pop("runs_dir")
+    assert_identical(left, right)
 
 
 def interrupted(config: Mapping[str, Any], directory: Path, *, epochs: int, **arguments: Any) -> Path:

@@ -5,13 +5,13 @@ Loss = mean((w x - y)^2), gradient = mean(2 x (w x - y)). Importing the module r
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from support import runs
 from trainlattice import Callback, Options, register_dataset, register_model, run_experiment
 from trainlattice.data import Splits, TensorData
 from trainlattice.runs.result import RunResult
@@ -89,8 +89,4 @@ def weight_of(result: RunResult, file: str = "last.pt") -> float:
 
 def records(result: RunResult | Path, kind: str | None = None) -> list[dict[str, Any]]:
     """The records of a run, all or of one type."""
-    run_dir = result if isinstance(result, Path) else result.run_dir
-    assert run_dir is not None
-    lines = (run_dir / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
-    found = [json.loads(line) for line in lines]
-    return [record for record in found if kind in (None, record["type"])]
+    return runs.records(result if isinstance(result, Path) else result.run_dir, kind)

@@ -7,38 +7,12 @@ import numpy
 import pytest
 import torch
 
+from support.idx import idx, images, write_idx
 from trainlattice import OptionError
 from trainlattice_plugin_datasets.idx import open_idx, read_idx
 from trainlattice_plugin_datasets.options import IdxOptions
 
 pytestmark = pytest.mark.torch
-
-
-def idx(array, code=0x08):
-    array = numpy.asarray(array)
-    big_endian = array.astype(array.dtype.newbyteorder(">"))
-    return (
-        struct.pack(">HBB", 0, code, array.ndim)
-        + struct.pack(f">{array.ndim}I", *array.shape)
-        + big_endian.tobytes()
-    )
-
-
-def images(count, size=(2, 3)):
-    return numpy.arange(count * size[0] * size[1], dtype=numpy.uint8).reshape(count, *size)
-
-
-def write(directory, train=20, test=4, packed=False):
-    files = {
-        "train-images-idx3-ubyte": images(train),
-        "train-labels-idx1-ubyte": numpy.arange(train, dtype=numpy.uint8) % 2,
-        "t10k-images-idx3-ubyte": images(test),
-        "t10k-labels-idx1-ubyte": numpy.arange(test, dtype=numpy.uint8) % 2,
-    }
-    for name, array in files.items():
-        data = idx(array)
-        path = directory / (f"{name}.gz" if packed else name)
-        path.write_bytes(gzip.compress(data) if packed else data)
 
 
 def opened(directory, **options):
@@ -53,7 +27,7 @@ def refused(directory, **options):
 
 @pytest.mark.parametrize("packed", [False, True])
 def test_plain_and_gzipped_files_give_scaled_images_and_int64_labels(tmp_path, packed):
-    write(tmp_path, packed=packed)
+    write_idx(tmp_path, packed=packed)
     splits = opened(tmp_path)
     assert splits.train.inputs.shape == (20, 1, 2, 3)
     assert splits.train.inputs[1].flatten().tolist() == pytest.approx([k / 255 for k in range(6, 12)])
@@ -65,20 +39,20 @@ def test_plain_and_gzipped_files_give_scaled_images_and_int64_labels(tmp_path, p
 
 
 def test_a_gzipped_file_without_the_ending_is_read_and_a_name_with_the_ending_finds_the_plain_one(tmp_path):
-    write(tmp_path)
+    write_idx(tmp_path)
     plain = tmp_path / "train-images-idx3-ubyte"
     plain.write_bytes(gzip.compress(plain.read_bytes()))
     assert len(opened(tmp_path, train_labels="train-labels-idx1-ubyte.gz").train) == 20
 
 
 def test_pixels_are_normalised_after_scaling(tmp_path):
-    write(tmp_path)
+    write_idx(tmp_path)
     splits = opened(tmp_path, mean=0.5, std=0.25)
     assert splits.train.inputs[0, 0, 0, 1].item() == pytest.approx((1 / 255 - 0.5) / 0.25)
 
 
 def test_val_fraction_takes_validation_images_from_the_training_images_class_by_class(tmp_path):
-    write(tmp_path)
+    write_idx(tmp_path)
     splits = opened(tmp_path, val_fraction=0.2)
     assert (len(splits.train), len(splits.val), len(splits.test)) == (16, 4, 4)
     assert torch.bincount(splits.val.targets).tolist() == [2, 2]
@@ -118,7 +92,7 @@ def test_every_type_of_the_format_is_read(tmp_path, array, code):
     ],
 )
 def test_a_file_that_is_not_what_it_should_be_is_refused(tmp_path, data, says):
-    write(tmp_path)
+    write_idx(tmp_path)
     (tmp_path / "train-images-idx3-ubyte").write_bytes(data)
     error = refused(tmp_path)
     assert error.option == ("train_images",)
@@ -127,7 +101,7 @@ def test_a_file_that_is_not_what_it_should_be_is_refused(tmp_path, data, says):
 
 
 def test_a_missing_file_is_named_with_both_names(tmp_path):
-    write(tmp_path)
+    write_idx(tmp_path)
     (tmp_path / "t10k-labels-idx1-ubyte").unlink()
     error = refused(tmp_path)
     assert error.option == ("test_labels",)
@@ -139,7 +113,7 @@ def test_a_missing_directory_is_named(tmp_path):
 
 
 def test_images_and_labels_of_different_numbers_are_refused(tmp_path):
-    write(tmp_path)
+    write_idx(tmp_path)
     (tmp_path / "train-labels-idx1-ubyte").write_bytes(idx(numpy.zeros(19, numpy.uint8)))
     error = refused(tmp_path)
     assert error.option == ("train_labels",)
@@ -147,13 +121,13 @@ def test_images_and_labels_of_different_numbers_are_refused(tmp_path):
 
 
 def test_images_and_labels_in_each_others_place_are_refused(tmp_path):
-    write(tmp_path)
+    write_idx(tmp_path)
     error = refused(tmp_path, train_images="train-labels-idx1-ubyte", train_labels="train-images-idx3-ubyte")
     assert "expected [N, H, W] and [N]" in error.message
 
 
 def test_a_label_outside_the_classes_is_refused_with_its_row(tmp_path):
-    write(tmp_path)
+    write_idx(tmp_path)
     (tmp_path / "train-labels-idx1-ubyte").write_bytes(idx(numpy.array([0] * 19 + [7], numpy.uint8)))
     error = refused(tmp_path)
     assert error.option == ("num_classes",)
@@ -161,7 +135,7 @@ def test_a_label_outside_the_classes_is_refused_with_its_row(tmp_path):
 
 
 def test_test_images_of_another_size_are_refused(tmp_path):
-    write(tmp_path)
+    write_idx(tmp_path)
     (tmp_path / "t10k-images-idx3-ubyte").write_bytes(idx(images(4, (3, 3))))
     error = refused(tmp_path)
     assert error.option == ("test_images",)

@@ -98,7 +98,8 @@ def test_metrics_report_the_mean_also_where_the_sum_goes_backward(tmp_path):
         found[reduction] = records(train(config, tmp_path).run_dir)
     for run in found.values():
         assert [r["loss"] for r in run if r["type"] == "batch"] == [4.0, 4.0]
-        assert (run[-1]["train_loss"], run[-1]["val_loss"]) == (4.0, 9.0)
+        (epoch,) = [r for r in run if r["type"] == "epoch"]
+        assert (epoch["train_loss"], epoch["val_loss"]) == (4.0, 9.0)
 
 
 def test_the_mean_is_over_all_values_of_a_wide_target(tmp_path):

@@ -165,7 +165,7 @@ def test_a_floor_above_the_rate_is_a_configuration_error_at_its_option(tmp_path)
 
 def test_without_a_scheduler_the_rate_is_constant(tmp_path):
     run = train(tiny(), tmp_path).run_dir
-    assert {record["lr"] for record in records(run)} == {0.01}
+    assert {record["lr"] for kind in ("batch", "epoch") for record in records(run, kind)} == {0.01}
 
 
 @pytest.mark.parametrize("values", [{"step_size": 0}, {"step_size": 1, "gamma": 0.0}])

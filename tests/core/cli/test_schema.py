@@ -8,6 +8,7 @@ from pathlib import Path
 
 from support.cli import run_cli
 from support.distributions import fake_plugin, registration
+from trainlattice.contracts.metric_records import records_schema
 
 
 def test_the_schema_is_written_to_a_file_or_to_stdout(cli: Callable, tmp_path: Path):
@@ -55,3 +56,11 @@ def test_a_kind_whose_settings_do_not_exist_hides_no_other(tmp_path: Path):
     assert done.returncode == 0
     assert "model" in json.loads(done.stdout)["properties"]
     assert "nowhere_to_be_found" in done.stderr
+
+
+def test_the_schema_of_records_is_the_one_that_runs_follow(cli: Callable, tmp_path: Path):
+    printed = cli("schema", "--records")
+    assert (printed.code, printed.err) == (0, "")
+    assert json.loads(printed.out) == records_schema()
+    assert cli("schema", "--records", "-o", tmp_path / "records.json").code == 0
+    assert (tmp_path / "records.json").read_text(encoding="utf-8") == printed.out

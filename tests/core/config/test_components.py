@@ -56,7 +56,8 @@ def test_a_section_that_is_a_list_takes_no_single_component(tmp_path, text, got)
 def test_the_keys_of_core_stand_beside_the_options_of_a_dataset(tmp_path, registry):
     path = write(tmp_path, "model: any\ndataset:\n  name: data\n  batch_size: 2\n  outputs: 3\n")
     assert resolved(path, registry=registry)["dataset"] == {
-        "name": "odd:data", "batch_size": 2, "num_workers": 0, "shape": None, "task": None, "outputs": 3,
+        "name": "odd:data", "batch_size": 2, "num_workers": 0, "start_method": None,
+        "drop_last": False, "shape": None, "task": None, "outputs": 3,
     }  # fmt: skip
 
 

@@ -103,7 +103,12 @@ def test_types_bounds_and_defaults_are_in_words(kind, name, option, type_, defau
 
 def test_the_keys_of_core_are_listed_beside_the_options_of_a_dataset():
     rows = options("dataset", "synthetic")
-    assert [name for name, row in rows.items() if row.beside] == ["batch_size", "num_workers"]
+    assert [name for name, row in rows.items() if row.beside] == [
+        "batch_size",
+        "num_workers",
+        "start_method",
+        "drop_last",
+    ]
     assert not any(row.beside for row in options("model", "mlp").values())
 
 

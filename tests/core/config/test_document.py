@@ -165,7 +165,8 @@ def test_another_component_keeps_the_keys_of_core_only(tmp_path):
     config = resolved(path, registry=odd_registry())
     assert config["model"] == {"name": "odd:any"}
     assert config["dataset"] == {
-        "name": "odd:data", "batch_size": 8, "num_workers": 0, "shape": None, "task": None, "outputs": None,
+        "name": "odd:data", "batch_size": 8, "num_workers": 0, "start_method": None,
+        "drop_last": False, "shape": None, "task": None, "outputs": None,
     }  # fmt: skip
     assert (config["optimizer"]["name"], config["optimizer"]["lr"]) == ("optimizers:sgd", 0.001)
 

@@ -174,7 +174,7 @@ def test_it_describes_every_option_with_its_default(schema):
         schema["definitions"] if "trainer" not in schema["properties"] else schema["properties"]["trainer"]
     )
     text = json.dumps(trainer)
-    assert "Passes over the training set." in text
+    assert "Passes over the training set; null" in text
     assert '"default": 10' in text
 
 

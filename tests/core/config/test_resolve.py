@@ -101,8 +101,8 @@ def test_defaults_are_written_out_and_names_are_qualified(tmp_path, monkeypatch)
             "name": "models:mlp", "input_dim": 4, "hidden_dims": [8], "num_classes": 3, "dropout": 0.1,
         },
         "dataset": {
-            "name": "datasets:synthetic", "batch_size": 8, "num_workers": 0, "samples": 256, "val_samples": 64,
-            "input_shape": [4], "num_classes": 3,
+            "name": "datasets:synthetic", "batch_size": 8, "num_workers": 0, "start_method": None,
+            "drop_last": False, "samples": 256, "val_samples": 64, "input_shape": [4], "num_classes": 3,
         },
         "loss": {
             "name": "losses:cross_entropy", "label_smoothing": 0.0, "ignore_index": -100, "reduction": "mean",
@@ -113,8 +113,10 @@ def test_defaults_are_written_out_and_names_are_qualified(tmp_path, monkeypatch)
         },
         "callbacks": [{"name": "callbacks:progress", "refresh_per_second": 8}],
         "trainer": {
-            "epochs": 1, "device": "auto", "validate_every": 1, "log_every": 10, "monitor": "val_loss",
-            "max_grad_norm": None, "accumulate": 1, "precision": "fp32", "early_stopping": None,
+            "epochs": 1, "max_steps": None, "device": "auto", "validate_every": 1, "validate_every_steps": None,
+            "log_every": 10, "monitor": "val_loss", "monitor_mode": "auto", "max_grad_norm": None,
+            "accumulate": 1, "accumulate_weighting": "samples", "precision": "fp32", "early_stopping": None,
+            "nonfinite": "stop", "nonfinite_budget": 10, "compile": None,
         },
         "plugins": {"local": [], "require": []},
     }  # fmt: skip

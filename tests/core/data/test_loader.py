@@ -44,15 +44,45 @@ def ids(batches):
 
 def test_the_last_batch_is_ragged_and_counts():
     loader = source(tensors(), shuffle=False)
-    assert len(loader) == 3
+    assert loader.batches_per_epoch == 3
     assert ids(loader.batches(0)) == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
 
 
 @pytest.mark.parametrize(("size", "batches"), [(0, 0), (1, 1), (4, 1), (5, 2), (8, 2)])
 def test_the_number_of_batches_is_what_is_yielded(size, batches):
     loader = source(tensors(size))
-    assert len(loader) == batches
+    assert loader.batches_per_epoch == batches
+    assert loader.num_samples == size
     assert len(list(loader.batches(0))) == batches
+
+
+@pytest.mark.parametrize(("size", "batches"), [(3, 0), (4, 1), (5, 1), (8, 2)])
+def test_drop_last_leaves_the_ragged_batch_out(size, batches):
+    loader = source(tensors(size), drop_last=True)
+    assert (loader.batches_per_epoch, loader.num_samples) == (batches, 4 * batches)
+    assert [len(batch[0]) for batch in loader.batches(0)] == [4] * batches
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+@pytest.mark.parametrize("start", [0, 1, 2, 3])
+def test_an_epoch_continues_at_any_batch_and_loads_nothing_before_it(start, num_workers):
+    whole = ids(source(tensors()).batches(1))
+    assert ids(source(tensors(), num_workers=num_workers).batches(1, start)) == whole[start:]
+
+    fetched = []
+
+    class Noted(Squares):
+        def __getitem__(self, index):
+            fetched.append(index)
+            return super().__getitem__(index)
+
+    list(source(Noted()).batches(1, start))
+    assert fetched == [index for batch in whole[start:] for index in batch]
+
+
+@pytest.mark.parametrize("size", [1, 2, 5])
+def test_a_sample_batch_is_the_first_two_samples(size):
+    assert source(tensors(size)).sample_batch()[1].tolist() == [0, 1][:size]
 
 
 def test_a_batch_size_above_the_number_of_samples_gives_one_batch():

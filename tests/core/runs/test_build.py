@@ -186,13 +186,22 @@ def test_a_target_that_asks_for_what_its_kind_does_not_have_is_named(tmp_path):
     assert not (tmp_path / "runs").exists()
 
 
-def test_a_target_that_takes_any_keyword_gets_all_of_its_kind(tmp_path):
+def test_a_bare_keyword_parameter_names_nothing_and_gets_nothing(tmp_path):
+    """torch.nn.Module's __init__ has one and refuses every keyword."""
     got = {}
 
-    @register_optimizer("takes_all")
-    def takes_all(**arguments):
-        got.update(arguments)
-        return torch.optim.SGD(arguments["params"], lr=0.1)
+    @register_optimizer("takes_more")
+    def takes_more(params, **more):
+        got.update(more)
+        return torch.optim.SGD(params, lr=0.1)
 
-    train(tiny(optimizer={"name": "takes_all"}), tmp_path)
-    assert set(got) == {"options", "params"}
+    @register_model("without_init")
+    class WithoutInit(nn.Module):
+        def forward(self, x):
+            return x
+
+    assert train(tiny(optimizer={"name": "takes_more"}), tmp_path).status == "finished"
+    assert got == {}
+    config = tiny(model={"name": "without_init"}, dataset={"num_classes": 4})
+    with pytest.raises(ConfigError, match="the model has no parameter to train"):
+        train(config, tmp_path)

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from support.configs import TINY, write_tiny
-from support.runs import digests, run_dirs, tiny, train
+from support.runs import assert_identical, checkpoint, digests, run_dirs, tiny, train
 from trainlattice import resolve_file, run_from_file
 from trainlattice.diagnostics.errors import ConfigError, TrainLatticeError
 
@@ -49,7 +49,7 @@ def test_the_stored_configuration_trains_to_the_same_weights(tmp_path, monkeypat
     monkeypatch.chdir(tmp_path)
     first = run_from_file(write_tiny(tmp_path)).run_dir
     second = run_from_file(first / "config.yaml").run_dir
-    assert digests(first)["checkpoints/last.pt"] == digests(second)["checkpoints/last.pt"]
+    assert_identical(checkpoint(first), checkpoint(second))
 
 
 @pytest.mark.parametrize(

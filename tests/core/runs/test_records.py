@@ -7,10 +7,9 @@ from trainlattice.runs.records import RunRecords, console_line
 
 
 def written(tmp_path, *found):
-    out = RunRecords(tmp_path / "metrics.jsonl", epochs=10, console=False)
-    for record in found:
-        out.write(record)
-    out.close()
+    with RunRecords(tmp_path / "metrics.jsonl", epochs=10, console=False) as out:
+        for record in found:
+            out.write(record)
     return (tmp_path / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
 
 
@@ -38,11 +37,10 @@ def test_records_are_appended_to_what_is_there(tmp_path):
 
 
 def test_a_flush_brings_every_record_to_the_file(tmp_path):
-    out = RunRecords(tmp_path / "metrics.jsonl", epochs=10, console=False)
-    out.write({"type": "batch", "step": 1})
-    out.flush()
-    assert json.loads((tmp_path / "metrics.jsonl").read_text())["step"] == 1
-    out.close()
+    with RunRecords(tmp_path / "metrics.jsonl", epochs=10, console=False) as out:
+        out.write({"type": "batch", "step": 1})
+        out.flush()
+        assert json.loads((tmp_path / "metrics.jsonl").read_text())["step"] == 1
 
 
 def test_numbers_survive_exactly(tmp_path):
@@ -59,7 +57,6 @@ def test_a_line_of_the_console_names_epoch_step_and_numbers():
 
 
 def test_records_of_steps_are_printed_where_there_is_no_terminal(tmp_path, capsys):
-    out = RunRecords(tmp_path / "metrics.jsonl", epochs=2)
-    out.write({"type": "batch", "epoch": 1, "step": 2, "loss": 0.5})
-    out.close()
+    with RunRecords(tmp_path / "metrics.jsonl", epochs=2) as out:
+        out.write({"type": "batch", "epoch": 1, "step": 2, "loss": 0.5})
     assert capsys.readouterr().out == "epoch 1/2  step 2  loss 0.5000\n"

@@ -12,6 +12,7 @@ from support.configs import TINY, write_tiny
 from support.runs import (
     InterruptAfter,
     assert_identical,
+    assert_same_end,
     checkpoint,
     digests,
     interrupted,
@@ -20,8 +21,8 @@ from support.runs import (
     run_dirs,
     tiny,
     train,
+    trained,
     weights,
-    without_times,
 )
 from trainlattice import Callback, resume_run, run_from_file
 from trainlattice.diagnostics.errors import CheckpointError
@@ -53,14 +54,6 @@ def variant(name, epochs=4):
     return config
 
 
-def assert_same_end(one, other):
-    """Everything in the last checkpoints but where the runs lie."""
-    left, right = checkpoint(one), checkpoint(other)
-    for found in (left, right):
-        found["config"]["experiment"].pop("runs_dir")
-    assert_identical(left, right)
-
-
 @pytest.mark.parametrize("name", VARIANTS)
 def test_a_resumed_run_ends_bit_identical_to_one_that_was_never_interrupted(tmp_path, name):
     whole = train(variant(name), tmp_path / "whole").run_dir
@@ -68,7 +61,7 @@ def test_a_resumed_run_ends_bit_identical_to_one_that_was_never_interrupted(tmp_
     second = train(variant(name), tmp_path / "parts", resume=first).run_dir
     assert_same_end(whole, second)
     joined = records(first) + records(second)
-    assert without_times(joined) == without_times(records(whole))
+    assert trained(joined) == trained(records(whole))
 
 
 def test_a_run_that_is_resumed_after_every_epoch_ends_bit_identical(tmp_path):
@@ -263,7 +256,7 @@ def test_resuming_a_finished_run_trains_nothing_and_creates_nothing(tmp_path, ca
     assert (result.run_dir, result.status, result.epoch, result.global_step) == (None, "finished", 2, 6)
     assert result.best_metric == manifest(run)["best_metric"]
     assert digests(tmp_path) == before
-    assert "nothing is left to train; raise trainer.epochs to train on" in caplog.text
+    assert "nothing is left to train; raise trainer.epochs or trainer.max_steps to train on" in caplog.text
 
 
 def test_fewer_epochs_than_were_completed_train_nothing(tmp_path):

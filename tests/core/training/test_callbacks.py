@@ -110,10 +110,12 @@ def test_every_callback_method_is_called_in_the_documented_order(tmp_path):
         ("batch_end", "val", after_val),
         ("batch_end", "val", after_val),
         ("phase_end", "val"),
+        ("log", "validation", 2),
         ("log", "epoch", 2),
         ("epoch_end", 1, True),
         ("checkpoint", "last.pt"),
         ("checkpoint", "best.pt"),
+        ("log", "event", 2),
         ("finalize", None),
     ]
 

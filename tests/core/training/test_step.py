@@ -2,9 +2,13 @@
 
 import pytest
 import torch
+from torch import nn
 
 from support.by_hand import Line, LineOptions, line
-from support.runs import records, tiny, train, weights
+from support.runs import InOrder, records, tiny, train, weights
+from trainlattice import register_dataset, register_loss, register_model
+from trainlattice.contracts.records import DatasetContract
+from trainlattice.data import Splits, TensorData
 from trainlattice.training.mode import Mode, Phase
 from trainlattice.training.precision import autocast
 from trainlattice.training.step import Stepper
@@ -102,6 +106,97 @@ def test_the_logged_loss_is_the_mean_over_the_window_whatever_its_parts(tmp_path
     assert records(run, "epoch")[0]["train_loss"] == pytest.approx(0.928, rel=1e-6)
 
 
+# --- losses that declare their own weight
+
+
+class Masked(nn.Module):
+    """Mean of ``(pred - target)^2`` over targets that are not negative."""
+
+    task = "regression"
+
+    def forward(self, pred, target):
+        kept = target >= 0
+        return (pred[kept] - target[kept]).square().mean()
+
+    def num_terms(self, target):
+        return (target >= 0).sum()
+
+
+@register_loss("masked_mse")
+def masked_mse():
+    return Masked()
+
+
+def masked(y, **sections):
+    return {**line(dataset={"x": [1.0] * len(y), "y": y}, **sections), "loss": {"name": "masked_mse"}}
+
+
+@pytest.mark.parametrize(("batch_size", "accumulate"), [(6, 1), (3, 2), (2, 3), (1, 6)])
+def test_a_window_is_normalised_by_the_weight_that_its_loss_declares(tmp_path, batch_size, accumulate):
+    """Of six targets three count: the gradient is -2 (4 + 1 + 1) / 3 = -4, wherever they stand."""
+    config = masked([4.0, -1.0, 1.0, -1.0, -1.0, 1.0], trainer={"accumulate": accumulate})
+    config["dataset"]["batch_size"] = batch_size
+    run = train(config, tmp_path).run_dir
+    assert w(run) == pytest.approx(0.4, rel=1e-6)
+    assert records(run, "batch")[0]["loss"] == pytest.approx((16 + 1 + 1) / 3)
+    assert records(run, "epoch")[0]["train_loss"] == pytest.approx((16 + 1 + 1) / 3)
+
+
+def test_windows_of_different_weight_count_by_it_in_the_epoch(tmp_path):
+    """Windows of two samples with 2 and 1 terms: losses 1 (w = 0) and (0.2 - 5)^2; the mean is over three."""
+    config = masked([1.0, 1.0, 5.0, -1.0], trainer={"accumulate": 2})
+    run = train(config, tmp_path, extra_callbacks=[InOrder()]).run_dir
+    losses = [1.0, 4.8**2]
+    assert [r["loss"] for r in records(run, "batch")] == pytest.approx(losses, rel=1e-5)
+    assert records(run, "epoch")[0]["train_loss"] == pytest.approx((2 * losses[0] + losses[1]) / 3, rel=1e-5)
+
+
+def test_a_micro_batch_in_which_nothing_counts_changes_nothing(tmp_path):
+    with_empty, without = (
+        train(masked(y, trainer={"accumulate": len(y)}), tmp_path, extra_callbacks=[InOrder()]).run_dir
+        for y in ([3.0, -1.0, 1.0], [3.0, 1.0])
+    )
+    assert w(with_empty) == w(without) == pytest.approx(0.4, rel=1e-6)
+    assert records(with_empty, "batch")[0]["loss"] == records(without, "batch")[0]["loss"] == 5.0
+
+
+@pytest.mark.parametrize("accumulate", [1, 2])
+def test_ignored_targets_count_neither_in_loss_nor_in_accuracy(tmp_path, accumulate):
+    """Every sample has the same logits: loss and accuracy are those of the labels that count alone."""
+
+    @register_model("prefers_the_first")
+    class PrefersTheFirst(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.bias = nn.Parameter(torch.tensor([1.0, 0.0, 0.0]))
+
+        def forward(self, x):
+            return self.bias.expand(len(x), 3)
+
+    labels = torch.tensor([0, -100, -100, 1, -100, 0])  # one counts in each batch of two
+
+    @register_dataset("half_labelled")
+    def build():
+        data = TensorData(torch.zeros(6, 4), labels)
+        return Splits(data, data, contract=DatasetContract((4,), "classification", 3))
+
+    config = tiny(
+        model={"name": "prefers_the_first"},
+        dataset={"name": "half_labelled", "batch_size": 2},
+        optimizer={"name": "sgd", "lr": 1e-12},
+        trainer={"epochs": 1, "accumulate": accumulate},
+    )
+    run = train(config, tmp_path, extra_callbacks=[InOrder()]).run_dir
+    (epoch,) = records(run, "epoch")
+    first, other = (torch.log_softmax(torch.tensor([1.0, 0.0, 0.0]), 0)[k].item() for k in (0, 1))
+    for phase in ("train", "val"):
+        assert epoch[f"{phase}_loss"] == pytest.approx(-(2 * first + other) / 3, rel=1e-6)
+        assert epoch[f"{phase}_accuracy"] == pytest.approx(2 / 3, rel=1e-12)
+
+
+# --- phases
+
+
 def test_a_later_phase_of_a_window_sees_the_weights_that_an_earlier_one_changed():
     models = {role: Line(LineOptions()) for role in ("first", "second")}
     updates = {
@@ -122,7 +217,6 @@ def test_a_later_phase_of_a_window_sees_the_weights_that_an_earlier_one_changed(
             return (models["second"](batch["input"]) - target).square().mean()
 
     window = [{"input": torch.ones(3, 1)}, {"input": torch.ones(1, 1)}]
-    applied = Stepper(TwoPhases(), updates, autocast("fp32", CPU)).run(window, [3, 1])
-    assert applied
+    assert Stepper(TwoPhases(), updates, autocast("fp32", CPU)).run(window, [3, 1]) == "applied"
     assert models["first"].w.item() == pytest.approx(1.0)
     assert models["second"].w.item() == pytest.approx(1.0)

@@ -18,8 +18,7 @@ def best_of(values, direction):
     """Best value and its epoch after a sequence of validations, one per epoch."""
     state = TrainerState()
     for epoch, value in enumerate(values, start=1):
-        state.epoch = epoch
-        judge(value, state, direction, None)
+        judge(value, state, direction, None, epoch)
     return state.best_metric, state.best_epoch
 
 
@@ -27,7 +26,7 @@ def stops_after(values, patience, min_delta=0.0, direction="min"):
     """The validation after which a run stops, or None."""
     state, settings = TrainerState(), EarlyStoppingSettings(patience=patience, min_delta=min_delta)
     for number, value in enumerate(values, start=1):
-        judge(value, state, direction, settings)
+        judge(value, state, direction, settings, number)
         if exhausted(state, settings):
             return number
     return None
@@ -78,8 +77,8 @@ def test_an_improvement_of_no_more_than_min_delta_does_not_count():
 def test_a_small_improvement_still_is_the_best():
     state = TrainerState()
     settings = EarlyStoppingSettings(patience=5, min_delta=0.125)
-    assert judge(1.0, state, "min", settings)
-    assert judge(0.9375, state, "min", settings)
+    assert judge(1.0, state, "min", settings, 1)
+    assert judge(0.9375, state, "min", settings, 2)
     assert (state.best_metric, state.stale_validations) == (0.9375, 1)
 
 

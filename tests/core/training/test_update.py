@@ -20,10 +20,11 @@ def update_of(model, lr=0.1, **arguments):
 
 
 def step(update, model, y, x=1.0):
-    """One step on one sample with squared error; whether the weights were updated."""
+    """One step on one sample with squared error; its outcome."""
     update.zero_grad()
-    update.backward((model(torch.tensor(x)) - y).square())
-    return update.apply()
+    loss = (model(torch.tensor(x)) - y).square()
+    update.backward(loss)
+    return update.apply([loss])
 
 
 @pytest.mark.parametrize(
@@ -52,8 +53,10 @@ def test_the_norm_is_taken_over_all_parameters():
     model = torch.nn.ParameterList([torch.zeros(1), torch.zeros(1)])
     update = Update(torch.optim.SGD(model.parameters(), lr=1.0), STRATEGY, max_grad_norm=1.0)
     update.zero_grad()
-    update.backward((-30 * model[0] + 40 * model[1]).sum())
-    update.apply()
+    loss = (-30 * model[0] + 40 * model[1]).sum()
+    update.backward(loss)
+    assert update.apply([loss]) == "applied"
+    assert update.grad_norm.item() == pytest.approx(50.0)
     assert [p.item() for p in model] == pytest.approx([0.6, -0.8], rel=1e-5)
 
 
@@ -61,7 +64,7 @@ def test_the_first_step_applies_the_first_rate_and_the_schedule_moves_after_it()
     model = Line(LineOptions())
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     update = Update(optimizer, STRATEGY, scheduler=LambdaLR(optimizer, lambda s: 1 / (s + 1)))
-    assert step(update, model, 1.0)
+    assert step(update, model, 1.0) == "applied"
     assert model.w.item() == pytest.approx(0.2)
     assert (update.applied_lr, update.next_lr) == (0.1, 0.05)
 
@@ -87,7 +90,7 @@ def scaled(model, **arguments):
 @pytest.mark.parametrize(("y", "w"), [(0.25, 0.05), (5.0, 0.1)])
 def test_gradients_are_unscaled_before_they_are_clipped(y, w):
     model = Line(LineOptions())
-    assert step(scaled(model, max_grad_norm=1.0), model, y)
+    assert step(scaled(model, max_grad_norm=1.0), model, y) == "applied"
     assert model.w.item() == pytest.approx(w, rel=1e-5)
 
 
@@ -96,9 +99,10 @@ def test_the_scale_is_updated_once_for_each_window():
     update = scaled(model)
     for _ in range(4):
         update.zero_grad()
-        for _ in range(2):
-            update.backward((model(torch.tensor(1.0)) - 1).square() / 2)
-        update.apply()
+        losses = [(model(torch.tensor(1.0)) - 1).square() / 2 for _ in range(2)]
+        for loss in losses:
+            update.backward(loss)
+        update.apply(losses)
     assert update.scaler.get_scale() == 65536.0 * 4
 
 
@@ -108,12 +112,12 @@ def test_a_window_that_the_scaler_skips_changes_nothing_and_advances_no_schedule
     scaler = torch.amp.GradScaler("cpu", init_scale=65536.0)
     schedule = LambdaLR(optimizer, lambda s: (s + 1) / 4)
     update = Update(optimizer, STRATEGY, scheduler=schedule, scaler=scaler)
-    assert not step(update, model, 1.0, x=math.inf)
+    assert step(update, model, 1.0, x=math.inf) == "skipped by the scaler"
     assert model.w.item() == 0.0
     assert optimizer.state_dict()["state"] == {}
     assert scaler.get_scale() == 32768.0
     assert update.next_lr == 0.025
-    assert step(update, model, 1.0)
+    assert step(update, model, 1.0) == "applied"
     assert model.w.item() == pytest.approx(0.05)
     assert (update.applied_lr, update.next_lr) == (0.025, 0.05)
 

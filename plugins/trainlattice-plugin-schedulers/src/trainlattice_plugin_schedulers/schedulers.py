@@ -15,9 +15,15 @@ class _Warmup(LRScheduler):
     """``lr * (s + 1) / warmup`` while s < warmup; then a decay over ``(s - warmup) / (total - warmup)``,
     clamped to [0, 1]; ``min_lr`` from s >= total."""
 
-    def __init__(self, options: WarmupOptions, optimizer: Optimizer, total_steps: int) -> None:
+    def __init__(self, options: WarmupOptions, optimizer: Optimizer, total_steps: int | None) -> None:
         self.warmup = options.warmup_steps
-        self.total = options.total_steps or total_steps
+        total = options.total_steps or total_steps
+        if total is None:
+            raise OptionError(
+                "total_steps",
+                "the training data does not say how long an epoch is: give this option or trainer.max_steps",
+            )
+        self.total = total
         self.min_lr = options.min_lr
         if self.warmup >= self.total:
             raise OptionError(

@@ -6,7 +6,13 @@ import json
 
 import click
 
-from trainlattice.cli.options import json_option, plugin_option, traceback_option, verbose_option
+from trainlattice.cli.options import (
+    json_alone_on_stdout,
+    json_option,
+    plugin_option,
+    traceback_option,
+    verbose_option,
+)
 
 
 @click.command(epilog="Example: trainlattice evaluate runs/20261004-120000_digits --split val --json")
@@ -40,7 +46,8 @@ def evaluate(
     from trainlattice.runs.evaluation import evaluate_run
 
     set_up_logging(verbose=verbose, quiet=as_json)
-    found = evaluate_run(path, split=split, device=device, local_files=local_files)
+    with json_alone_on_stdout(as_json):
+        found = evaluate_run(path, split=split, device=device, local_files=local_files)
     if as_json:
         click.echo(json.dumps({"schema_version": 1, **found.as_json()}, indent=2, ensure_ascii=False))
         return

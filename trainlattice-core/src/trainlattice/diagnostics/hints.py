@@ -15,6 +15,7 @@ ALIASES = {
     "batch": ("batch_size",),
     "workers": ("num_workers",),
     "n_workers": ("num_workers",),
+    "max_epoch": ("epochs",),
     "max_epochs": ("epochs",),
     "num_epochs": ("epochs",),
     "n_epochs": ("epochs",),

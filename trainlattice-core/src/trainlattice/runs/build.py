@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import multiprocessing
 import pickle
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from multiprocessing.reduction import ForkingPickler
 from typing import Any
@@ -157,6 +157,11 @@ class _Builder:
             )
         for name in ("train", "val", "test"):
             split = getattr(splits, name)
+            if isinstance(split, Iterator):
+                raise self.no_data(
+                    f"the {name} split of dataset {component.name!r} is a {type(split).__name__}, which can be "
+                    "read only once; give an object whose __iter__ begins anew"
+                )
             if split is not None and hasattr(split, "__len__") and len(split) == 0:
                 hint = "" if name == "train" else f"; a dataset without {name} data has {name}=None"
                 raise self.no_data(f"the {name} split of dataset {component.name!r} is empty{hint}")

@@ -14,6 +14,7 @@ from trainlattice.checkpoint.durable import write_durably
 from trainlattice.checkpoint.store import CheckpointStore
 from trainlattice.config.resolve import Resolution
 from trainlattice.contracts.settings import TrainerSettings
+from trainlattice.diagnostics.errors import TrainLatticeError
 from trainlattice.plugin.lifecycle import RunInfo, RunOutcome
 from trainlattice.runs.build import Built, build
 from trainlattice.runs.directory import RunDirectory, create
@@ -61,7 +62,7 @@ def execute_run(
     started = time.perf_counter()
     with RunRecords(run.metrics, epochs=config.trainer.epochs) as records:
         trainer = _trainer(resolution, built, run, records, callbacks)
-        with _recorded_failure(manifest, trainer, hooks, info):
+        with _recorded_failure(manifest, trainer, hooks, info), recording_warnings(trainer):
             if point is not None:
                 point.carry_best(CheckpointStore(run.checkpoints))
                 point.restore_progress(trainer)
@@ -70,8 +71,7 @@ def execute_run(
             logger.info("%s", _size(built))
             manifest.update(status="running", started=now(), **_progress(trainer.state))
             _announce_start(trainer, point, config.experiment.seed)
-            with recording_warnings(trainer):
-                trainer.fit()
+            trainer.fit()
             trainer.event("end", status="finished")
     manifest.update(status="finished", finished=now(), **_progress(trainer.state))
     result = _result(run.path, trainer.state, config.trainer.monitor, time.perf_counter() - started)
@@ -113,6 +113,10 @@ def _recorded_failure(manifest: Manifest, trainer: Trainer, hooks: Any, info: Ru
             manifest.update(status=status, finished=now(), error=failure, **_progress(trainer.state))
         except OSError as unwritten:  # a full disk, perhaps
             logger.warning("%s still says that the run is under way: %s", manifest.run.manifest, unwritten)
+        try:
+            trainer.event("end", status=status)
+        except TrainLatticeError as unwritten:
+            logger.warning("%s", unwritten)
         try:
             hooks.trainlattice_run_failed(run=info, error=error)
         except BaseException:

@@ -15,7 +15,7 @@ from torch.nn.parameter import is_lazy
 
 from trainlattice.data.container import BatchError, container_of
 from trainlattice.data.seeding import seed_everything
-from trainlattice.diagnostics.errors import ConfigError, TrainLatticeError
+from trainlattice.diagnostics.errors import ConfigError
 from trainlattice.training.mode import Mode
 from trainlattice.training.validation import evaluating
 
@@ -40,10 +40,9 @@ def probe(
     seed_everything(seed)  # the models' weights do not depend on what the probe drew
     models = build_models()
     if not on_meta or _has_lazy_parameters(models):
+        mode = build_mode(models)
         try:
-            _check(models, build_mode(models), batch, torch.device("cpu"))
-        except TrainLatticeError:
-            raise
+            _check(models, mode, batch, torch.device("cpu"))
         except Exception as error:  # any exception of a model or loss means that it cannot take this batch
             raise does_not_fit(describe(batch), error) from error
     return models

@@ -83,9 +83,16 @@ class WarningRecords(logging.Handler):
     def __init__(self, trainer: Trainer) -> None:
         super().__init__(logging.WARNING)
         self.trainer = trainer
+        self._recording = False
 
     def emit(self, record: logging.LogRecord) -> None:
-        self.trainer.event("warning", message=record.getMessage())
+        if self._recording:  # a callback that was told of this record warned in turn
+            return
+        self._recording = True
+        try:
+            self.trainer.event("warning", message=record.getMessage())
+        finally:
+            self._recording = False
 
 
 @contextmanager

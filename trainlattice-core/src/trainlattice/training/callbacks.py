@@ -40,7 +40,7 @@ class Callback:
         """The training part of an epoch, or a validation, is over."""
 
     def log_metrics(self, trainer: Trainer, record: Mapping[str, Any]) -> None:
-        """A record was written to metrics.jsonl."""
+        """A record was written to metrics.jsonl. None comes before ``on_run_start`` or after ``finalize``."""
 
     def on_checkpoint(self, trainer: Trainer, path: Path) -> None:
         """A checkpoint is on disk."""

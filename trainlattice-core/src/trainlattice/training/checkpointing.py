@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from trainlattice.checkpoint.capture import Stateful, capture, restore
 from trainlattice.checkpoint.format import Checkpoint
 from trainlattice.checkpoint.rng import capture_rng, restore_rng
@@ -38,8 +40,16 @@ class Checkpointer:
     budget: int | None
 
     def is_finite(self, trainer: Trainer) -> bool:
-        """Whether all that a checkpoint would hold is finite. Reads every tensor."""
-        return all_finite(capture(_stateful(trainer.parts, trainer.mode, trainer.callbacks)))
+        """Whether weights, buffers and optimizers are finite. Reads every tensor.
+
+        A buffer may hold infinities (a mask of attention does): there only NaN counts.
+        """
+        models, updates = trainer.parts.models.values(), trainer.parts.updates.values()
+        return (
+            all_finite([parameter.detach() for model in models for parameter in model.parameters()])
+            and not any(torch.isnan(buffer).any() for model in models for buffer in model.buffers())
+            and all_finite([update.optimizer.state_dict() for update in updates])
+        )
 
     def save(self, trainer: Trainer, names: Sequence[str], *, kind: str = "resume") -> list[Path]:
         """Writes the state as it is now under each of the names."""
@@ -71,8 +81,9 @@ def restore_objects(
             f"{name} was written with version {checkpoint.order} of the sample order, and this version of "
             f"trainlattice-core has {ORDER_VERSION}: the same samples cannot be drawn again"
         )
-    states = {key: state for key, state in checkpoint.states.items() if key != "progress"}
+    states = dict(checkpoint.states)
     try:
+        states.pop("progress")  # the Trainer's: restore_progress takes it
         restore(_stateful(parts, mode, callbacks), states)
     except (KeyError, ValueError, RuntimeError) as error:
         text = error.args[0] if isinstance(error, KeyError) and error.args else error

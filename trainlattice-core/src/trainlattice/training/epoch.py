@@ -13,7 +13,7 @@ from trainlattice.training.accumulators import WeightedMeans
 
 
 class EpochProgress:
-    """Everything that begins anew with each epoch.
+    """Everything that begins anew with each epoch. The clock runs between :meth:`start` and :meth:`stop`.
 
     :param windows: windows consumed; resuming in the middle continues with the next one.
     """
@@ -23,15 +23,21 @@ class EpochProgress:
         self.means = WeightedMeans()
         self.samples = 0
         self.data_seconds = 0.0
-        self._earlier_seconds = 0.0
-        self._started = time.perf_counter()
-        self._paused_at: float | None = None
+        self._seconds = 0.0
+        self._running_since: float | None = None
 
     @property
     def seconds(self) -> float:
         """Seconds of training in this epoch, those before an interruption included."""
-        end = self._paused_at if self._paused_at is not None else time.perf_counter()
-        return self._earlier_seconds + end - self._started
+        since = self._running_since
+        return self._seconds if since is None else self._seconds + time.perf_counter() - since
+
+    def start(self) -> None:
+        self._running_since = time.perf_counter()
+
+    def stop(self) -> None:
+        self._seconds = self.seconds
+        self._running_since = None
 
     @contextmanager
     def waiting_for_data(self) -> Iterator[None]:
@@ -42,10 +48,9 @@ class EpochProgress:
     @contextmanager
     def paused(self) -> Iterator[None]:
         """A validation in the middle of an epoch is not training time."""
-        self._paused_at = time.perf_counter()
+        self.stop()
         yield
-        self._started += time.perf_counter() - self._paused_at
-        self._paused_at = None
+        self.start()
 
     def count(self, samples: int) -> None:
         """After each window."""
@@ -77,5 +82,4 @@ class EpochProgress:
     def load_state_dict(self, state: dict[str, Any], device: torch.device) -> None:
         self.windows, self.samples = state["windows"], state["samples"]
         self.means.load_state_dict(state["means"], device)
-        self.data_seconds, self._earlier_seconds = state["data_seconds"], state["seconds"]
-        self._started = time.perf_counter()
+        self.data_seconds, self._seconds = state["data_seconds"], state["seconds"]

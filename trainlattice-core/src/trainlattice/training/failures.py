@@ -23,4 +23,6 @@ def translated(error: BaseException) -> TrainLatticeError | None:
 
 
 def _first_line(error: BaseException) -> str:
-    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+    """The first line, and the next one where it only announces it (``backend='inductor' raised:``)."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
+    return " ".join(lines[:2] if lines[0].endswith(":") else lines[:1])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 
@@ -19,6 +19,7 @@ class TrainerState:
     :param stop_reason: why the run ended before its last epoch.
     :param skipped_steps: windows that updated nothing, for the scaler or for what is not finite.
     :param validated_at: the step of the last validation.
+    :param validation: what it measured.
     """
 
     epoch: int = 0
@@ -30,6 +31,7 @@ class TrainerState:
     stop_reason: str | None = None
     skipped_steps: int = 0
     validated_at: int = -1
+    validation: dict[str, float] = field(default_factory=dict)
 
     def state_dict(self) -> dict[str, Any]:
         return asdict(self)

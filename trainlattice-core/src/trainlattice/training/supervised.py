@@ -80,12 +80,13 @@ class Supervised(Mode):
     def measure(self, container: Container) -> dict[str, Tensor]:
         loss: Tensor = container["loss"].detach()
         if not self.averaged:
-            loss = loss / self.weight(container)
+            loss = loss.to(torch.float64) / self.weight(container)
         metrics = {"loss": loss}
         if self.classifies:
             target = container["target"]
             correct = container["pred"].detach().argmax(dim=1) == target
-            metrics["accuracy"] = correct.sum() / self.weight(container)
+            # A share such as 2/3 in float32 would show in the mean over many batches.
+            metrics["accuracy"] = correct.sum().to(torch.float64) / self.weight(container)
         return metrics
 
     def weight(self, container: Container) -> Weight:

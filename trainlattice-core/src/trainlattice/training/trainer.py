@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import torch
 
 from trainlattice.contracts.settings import TrainerSettings
-from trainlattice.data.container import Container, container_of
+from trainlattice.data.container import BatchError, Container, container_of
 from trainlattice.data.source import BatchSource
 from trainlattice.diagnostics.errors import NonFiniteError, TrainLatticeError
 from trainlattice.training.accumulators import WeightedMeans
@@ -103,7 +103,7 @@ class Trainer:
         self._exhausted = False
         self._steps_before = 0
         self._epoch_number = 0
-        self._validation: dict[str, float] = {}
+        self._observed = False
 
     @property
     def run_dir(self) -> Path | None:
@@ -135,6 +135,7 @@ class Trainer:
         try:
             for call in self.callbacks.on_run_start:
                 call(self)
+            self._observed = True
             while not self.is_complete and self.state.stop_reason is None:
                 self._epoch()
         except BaseException as raised:
@@ -143,6 +144,7 @@ class Trainer:
                 self._save_emergency()
             raise
         finally:
+            self._observed = False
             self.callbacks.finalize(self, error)
         return self.state
 
@@ -161,7 +163,7 @@ class Trainer:
         improved = False
         if self.val is not None and self.state.epoch % self.settings.validate_every == 0:
             improved = self._validate_once()
-            metrics |= self._validation
+            metrics |= self.state.validation
         self._record("epoch", metrics)
         for call in self.callbacks.on_epoch_end:
             call(self, metrics)
@@ -184,6 +186,7 @@ class Trainer:
         for model in self.parts.models.values():
             if not model.training:  # else submodules that its author froze in eval mode stay so
                 model.train()
+        self.progress.start()
         for window in self._windows():
             weights = [self.mode.weight(container) for container in window]
             outcome = self._stepper.run(window, weights)
@@ -195,6 +198,9 @@ class Trainer:
                 self._validate_inside_epoch()
             if (self.is_complete or self._stops_here) and not self._is_last_window():
                 break
+        self.progress.stop()
+        if not self.progress.windows:
+            raise BatchError(f"the training data yields no batch in epoch {self._epoch_number}")
         self._require_finite()
         self._phase_boundary("train", "end")
         metrics = {f"train_{name}": value for name, value in self.progress.means.compute().items()}
@@ -290,8 +296,7 @@ class Trainer:
         means = self.evaluate(self.val, "val")
         self._phase_boundary("val", "end")
         metrics = {f"val_{name}": value for name, value in means.items()}
-        self._validation = metrics
-        self.state.validated_at = self.state.global_step
+        self.state.validated_at, self.state.validation = self.state.global_step, metrics
         self._record("validation", {"at": at, **metrics})
         return self._judge(metrics)
 
@@ -337,10 +342,10 @@ class Trainer:
         self._record("event", {"event": event, **details})
 
     def _record(self, kind: str, content: Mapping[str, Any]) -> None:
-        place = {"epoch": self._epoch_number, "step": self.state.global_step}
+        place = {"epoch": max(self._epoch_number, self.state.epoch), "step": self.state.global_step}
         record = {"type": kind, **place, **content}
         self.services.records.write(record)
-        for call in self.callbacks.log_metrics:
+        for call in self.callbacks.log_metrics if self._observed else ():
             call(self, record)
 
     def _require_finite(self) -> None:
@@ -362,7 +367,12 @@ class Trainer:
         checkpointer = self.services.checkpointer
         if checkpointer is None:
             return
-        if self.settings.nonfinite == "continue" and not checkpointer.is_finite(self):
+        if not checkpointer.is_finite(self):
+            if self.settings.nonfinite != "continue":
+                raise NonFiniteError(
+                    f"after step {self.state.global_step} a weight or the optimizer's state is not finite; the "
+                    "last checkpoint is untouched; a smaller optimizer.lr or trainer.max_grad_norm may help"
+                )
             names = ["nonfinite.pt"]
         for path in checkpointer.save(self, names):
             for call in self.callbacks.on_checkpoint:

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from trainlattice.checkpoint.rng import capture_rng, restore_rng
-from trainlattice.data.container import Container, container_of
+from trainlattice.data.container import BatchError, Container, container_of
 from trainlattice.data.source import BatchSource
 from trainlattice.training.accumulators import WeightedMeans
 from trainlattice.training.mode import Mode
@@ -48,8 +48,8 @@ def evaluate(
     autocast: AbstractContextManager[Any],
     on_batch: Callable[[Container], None] | None = None,
 ) -> dict[str, float]:
-    """Weighted means of the mode's metrics over all batches of a source."""
-    means = WeightedMeans()
+    """Weighted means of the mode's metrics over all batches of a source. Raises BatchError if there is none."""
+    means, empty = WeightedMeans(), True
     with evaluating(models), keeping_rng(), torch.no_grad():
         for batch in source.batches(0):
             container = container_of(batch, device, dtype)
@@ -58,4 +58,7 @@ def evaluate(
             means.add(mode.measure(container), mode.weight(container))
             if on_batch is not None:
                 on_batch(container)
+            empty = False
+    if empty:
+        raise BatchError("the data to evaluate on yields no batch")
     return means.compute()
