@@ -69,6 +69,7 @@ def test_a_wrong_type_is_shown_at_the_value(tmp_path, registry, option, value, c
     [
         ("count", "'18'", "remove the quotes"),
         ("count", "018", "write 18"),
+        ("number", "'0.1'", "remove the quotes"),
         ("count", "1_000", "write 1000"),
         ("number", "'1e-3'", "remove the quotes"),
         ("number", "abc", None),

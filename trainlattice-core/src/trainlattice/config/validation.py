@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -249,7 +250,7 @@ def _advice(kind: str, found: Node) -> str | None:
             float(text.replace("_", ""))
         except ValueError:
             return None
-        plain = text.replace("_", "").lstrip("0") or "0"
+        plain = re.sub(r"^([-+]?)0+(?=[0-9])", r"\1", text.replace("_", ""))
         return f"write {plain}" if plain != text else "remove the quotes"
     return None
 

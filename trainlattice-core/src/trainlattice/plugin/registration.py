@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import sys
 import traceback
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -261,16 +262,18 @@ def _missing_module_advice(name: str, plugin: Plugin | None) -> str:
 
 
 def import_file(path: Path, module_name: str) -> ModuleType:
-    """Executes a Python file as a module of the given name."""
-    import sys
+    """Executes a Python file as a module of the given name.
 
+    From its text: Python's bytecode cache does not notice an edit within a second that keeps the size.
+    """
     spec = importlib.util.spec_from_file_location(module_name, path)
     if spec is None or spec.loader is None:
         raise ImportError(f"{path} is not a Python file")
     module = importlib.util.module_from_spec(spec)
+    code = compile(path.read_bytes(), str(path), "exec", dont_inherit=True)
     sys.modules[module_name] = module
     try:
-        spec.loader.exec_module(module)
+        exec(code, module.__dict__)
     except BaseException:
         del sys.modules[module_name]
         raise
