@@ -11,6 +11,8 @@ from trainlattice.diagnostics.errors import TrainLatticeError
 class TargetError(TrainLatticeError):
     """A target that the loss cannot take."""
 
+    exit_code = 2
+
 
 def class_target(target: Tensor) -> Tensor:
     """Class indices as int64.

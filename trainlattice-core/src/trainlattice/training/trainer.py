@@ -321,8 +321,9 @@ class Trainer:
         """Compares the monitored metric with the best so far; decides about early stopping."""
         monitor, stopping = self.settings.monitor, self.settings.early_stopping
         if monitor not in metrics:
+            found = ", ".join(metrics) or "no metric at all: nothing in the validation data counts"
             raise TrainLatticeError(
-                f"trainer.monitor is {monitor!r}, and a validation of this run gives {', '.join(metrics)}"
+                f"trainer.monitor is {monitor!r}, and a validation of this run gives {found}"
             )
         direction = direction_of(monitor, self.settings.monitor_mode)
         improved = judge(metrics[monitor], self.state, direction, stopping, self._epoch_number)
