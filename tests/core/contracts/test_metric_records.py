@@ -47,7 +47,7 @@ def test_what_a_run_writes_is_valid(line: dict[str, Any]):
         {"type": "batch", **BATCH},
         record("bacth", **BATCH),
         {**record("batch", **BATCH), "schema": 2},
-        record("batch", lr=0.1),
+        record("batch", loss=0.1),
         record("batch", **BATCH, note="a text among numbers"),
         record("batch", **BATCH, nonfinite=[]),
         {**record("batch", **BATCH), "step": -1},

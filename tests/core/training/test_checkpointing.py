@@ -21,7 +21,8 @@ def rewrite(run, **changes):
 def test_a_checkpoint_holds_everything_by_name(tmp_path):
     run = train(tiny(scheduler={"name": "warmup_cosine"}), tmp_path).run_dir
     held = checkpoint(run)
-    assert list(held["states"]) == ["model/model", "update/optimizer", "mode", "callbacks", "progress"]
+    names = ["model/model", "loss", "update/optimizer", "mode", "callbacks", "progress"]
+    assert list(held["states"]) == names
     assert list(held["states"]["update/optimizer"]) == ["optimizer", "scheduler", "scaler"]
     assert held["trainer"]["epoch"] == 2
     assert held["trainer"]["global_step"] == 6

@@ -10,6 +10,7 @@ from trainlattice import register_dataset, register_loss, register_model
 from trainlattice.contracts.records import DatasetContract
 from trainlattice.data import Splits, TensorData
 from trainlattice.training.mode import Mode, Phase
+from trainlattice.training.nonfinite import FiniteGuard
 from trainlattice.training.precision import autocast
 from trainlattice.training.step import Stepper
 from trainlattice.training.strategy import SingleDevice
@@ -217,6 +218,28 @@ def test_a_later_phase_of_a_window_sees_the_weights_that_an_earlier_one_changed(
             return (models["second"](batch["input"]) - target).square().mean()
 
     window = [{"input": torch.ones(3, 1)}, {"input": torch.ones(1, 1)}]
-    assert Stepper(TwoPhases(), updates, autocast("fp32", CPU)).run(window, [3, 1]) == "applied"
+    assert Stepper(TwoPhases(), updates, autocast("fp32", CPU)).run(window, [3, 1]) == ["applied", "applied"]
     assert models["first"].w.item() == pytest.approx(1.0)
     assert models["second"].w.item() == pytest.approx(1.0)
+
+
+def test_a_phase_that_is_refused_is_counted_and_the_other_one_is_applied():
+    models = {"good": torch.nn.Linear(1, 1, bias=False), "bad": torch.nn.Linear(1, 1, bias=False)}
+    guard = FiniteGuard("skip", CPU, budget=5)
+    updates = {
+        role: Update(torch.optim.SGD(model.parameters(), lr=0.5), SingleDevice(CPU), guard=guard)
+        for role, model in models.items()
+    }
+    poisoned = iter([float("nan"), 1.0])
+
+    class TwoPhases(Mode):
+        def phases(self, window):
+            factor = next(poisoned)
+            yield Phase("good", lambda batch: models["good"](batch["input"]).sum())
+            yield Phase("bad", lambda batch: models["bad"](batch["input"]).sum() * factor)
+
+    stepper = Stepper(TwoPhases(), updates, autocast("fp32", CPU))
+    window = [{"input": torch.ones(1, 1)}]
+    assert stepper.run(window, [1]) == ["applied", "skipped as not finite"]
+    assert stepper.run(window, [1]) == ["applied", "applied"]
+    assert guard.skipped == 1

@@ -10,7 +10,7 @@ from trainlattice_plugin_callbacks.options import ProgressOptions
 
 def build(options: ProgressOptions) -> Callback:
     """The bar, or a callback that does nothing where nobody would see it."""
-    if not sys.stdout.isatty():
+    if sys.stdout is None or not sys.stdout.isatty():
         return Callback()  # rich is not even imported
     from trainlattice_plugin_callbacks.bar import ProgressBar
 

@@ -5,7 +5,7 @@ key        value
 ========== ==============================================================================
 format     4
 kind       ``resume`` (can be resumed from) or ``emergency`` (diagnostic only)
-states     state by object: ``model``, ``updates``, ``mode``, ``callbacks``
+states     state by object: ``model/<role>``, ``update/<role>``, ``mode``, ``callbacks``, ``progress``
 trainer    epoch, global_step, best metric, early stopping, stop reason
 rng        Python, torch, CUDA, NumPy
 config     the resolved configuration as plain data
@@ -55,6 +55,16 @@ class Checkpoint:
             )
         fields = {key: value for key, value in data.items() if key != "format"}
         try:
-            return cls(**fields)
+            checkpoint = cls(**fields)
         except TypeError as error:
             raise CheckpointError(f"{name} is no complete checkpoint: {error}") from None
+        expected = {"states": dict, "trainer": dict, "rng": dict, "config": dict, "components": list}
+        for key, kind in expected.items():
+            if not isinstance(getattr(checkpoint, key), kind):
+                raise CheckpointError(f"{name} is no complete checkpoint: {key} is not a {kind.__name__}")
+        absent = sorted({"epoch", "global_step"} - checkpoint.trainer.keys())
+        if absent or not all(isinstance(record, dict) for record in checkpoint.components):
+            raise CheckpointError(
+                f"{name} is no complete checkpoint: {', '.join(absent) or 'components'} missing"
+            )
+        return checkpoint

@@ -29,10 +29,13 @@ def read_index(directory: Path) -> dict[str, list[Entry]]:
     path = directory / INDEX
     try:
         files = json.loads(path.read_text(encoding="utf-8"))["files"]
-        return {name: [Entry(**entry) for entry in entries] for name, entries in files.items()}
+        index = {name: [Entry(**entry) for entry in entries] for name, entries in files.items()}
+        if not all(entries and all(isinstance(e.sha256, str) for e in entries) for entries in index.values()):
+            raise ValueError("an entry has no digest")
+        return index
     except FileNotFoundError:
         return {}
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, OSError, RecursionError) as error:
         raise CheckpointError(
             f"{path} cannot be understood ({error}); it is written by trainlattice"
         ) from None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import random
 import sys
 from typing import Any
@@ -37,7 +38,7 @@ def restore_rng(state: dict[str, Any]) -> None:
     torch.set_rng_state(state["torch"])
     if "cuda" in state and torch.cuda.is_available() and len(state["cuda"]) == torch.cuda.device_count():
         torch.cuda.set_rng_state_all(state["cuda"])
-    if "numpy" in state:
+    if "numpy" in state and importlib.util.find_spec("numpy") is not None:
         import numpy
 
         saved = state["numpy"]

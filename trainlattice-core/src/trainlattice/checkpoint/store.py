@@ -55,6 +55,8 @@ class CheckpointStore:
             os.replace(temporary, self.directory / names[0])
         except BaseException as error:
             temporary.unlink(missing_ok=True)
+            if isinstance(error.__context__, KeyboardInterrupt):  # torch's zip writer raises over it
+                raise error.__context__ from None
             reason = _why_not_written(error)
             if reason is None:
                 raise
@@ -65,7 +67,7 @@ class CheckpointStore:
         return [self.directory / name for name in names]
 
     def index(self) -> dict[str, list[Entry]]:
-        """By file name: the latest entry and, while a save is under way, the one before it."""
+        """By file name: the latest entry, and up to two before it for a save that did not end."""
         return read_index(self.directory)
 
     def adopt(self, source: Path, name: str) -> None:
@@ -117,6 +119,8 @@ def load(path: Path) -> Checkpoint:
 
 def _why_not_written(error: BaseException) -> str | None:
     """None for what has nothing to do with writing, such as an interrupt."""
+    if not isinstance(error, Exception):
+        return None
     if isinstance(error, pickle.UnpicklingError):
         return f"it would hold {_what_needs_code(error)}, and a state_dict holds tensors and plain containers"
     if isinstance(error, (pickle.PicklingError, AttributeError, TypeError)):
@@ -141,10 +145,12 @@ def _verify(path: Path) -> None:
         sha256, size = digest(path)
         if any(entry.sha256 == sha256 for entry in known):
             return
-        expected = " or ".join(str(entry.size) for entry in known)
+        size_note = (
+            "" if size == known[0].size else f" (it has {size} bytes, and {known[0].size} were written)"
+        )
         raise CheckpointError(
-            f"{path} is damaged: {size} bytes, sha256 {sha256[:12]}..., and the index expects {expected} "
-            f"bytes, sha256 {known[0].sha256[:12]}...{_alternatives(path)}"
+            f"{path} is damaged: its sha256 is {sha256[:12]}..., and the index has {known[0].sha256[:12]}..."
+            f"{size_note}{_alternatives(path)}"
         )
     try:
         with zipfile.ZipFile(path) as archive:

@@ -38,3 +38,4 @@ def set_up_logging(*, verbose: bool, quiet: bool = False) -> None:
     root.setLevel(logging.WARNING)
     logging.getLogger("trainlattice").setLevel(logging.DEBUG if verbose else logging.INFO)
     logging.captureWarnings(True)
+    logging.raiseExceptions = False  # a stream that is full or closed is no reason for a traceback

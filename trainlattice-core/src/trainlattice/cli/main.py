@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import sys
+from contextlib import suppress
 from importlib import import_module
 from typing import Any
 
@@ -109,13 +111,14 @@ def run(arguments: list[str]) -> int:
     except click.exceptions.Abort as abort:
         if isinstance(abort.__cause__, EOFError):  # from a component; click takes it for Ctrl-D at a prompt
             return _report(abort.__cause__, show_traceback)
-        click.echo("interrupted", err=True)
+        _tell("interrupted")
         return 130
     except click.ClickException as error:
-        error.show()
+        with suppress(OSError):
+            error.show()
         return error.exit_code
     except KeyboardInterrupt:
-        click.echo("interrupted", err=True)
+        _tell("interrupted")
         return 130
     except BrokenPipeError:
         # The reader of our output is gone. What is on disk stays; the interpreter must not complain again.
@@ -125,6 +128,12 @@ def run(arguments: list[str]) -> int:
         return _report(error, show_traceback)
 
 
+def _tell(text: str) -> None:
+    """On stderr; where that is full or closed, the exit code has to do."""
+    with suppress(OSError, ValueError):
+        click.echo(text, err=True, color=True)
+
+
 def _report(error: Exception, show_traceback: bool) -> int:
     from trainlattice.diagnostics.diagnostic import wants_color
     from trainlattice.diagnostics.errors import TrainLatticeError
@@ -132,7 +141,10 @@ def _report(error: Exception, show_traceback: bool) -> int:
     if isinstance(error, TrainLatticeError):
         if show_traceback:
             sys.excepthook(type(error), error, error.__traceback__)
-        click.echo(error.render(color=wants_color(sys.stderr)), err=True, color=True)
+        _tell(error.render(color=wants_color(sys.stderr)))
         return error.exit_code
+    if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+        _tell(f"error: {error}: no space is left for the output")
+        return 1
     sys.excepthook(type(error), error, error.__traceback__)  # ours or a plugin's: its author needs this
     return 1

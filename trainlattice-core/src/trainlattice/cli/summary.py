@@ -20,20 +20,29 @@ def print_summary(result: RunResult) -> None:
     """Best metric and where, time, run directory, how to go on."""
     if result.run_dir is None:
         return
-    best = "none: there was no validation"
+    best = f"none: {result.monitor} was never finite" if result.validated else "none: there was no validation"
     if result.best_metric is not None:
         best = f"{result.monitor} {result.best_metric:.6g} at epoch {result.best_epoch}"
     directory = display_path(result.run_dir)
     lines = [
         ("best", best),
         ("time", f"{_duration(result.seconds)}, {result.global_step} optimizer steps"),
-        ("resume", f"trainlattice resume {shlex.quote(directory)} --set trainer.epochs={result.epoch * 2}"),
+        ("resume", f"trainlattice resume {shlex.quote(directory)}{_more(result)}"),
     ]
     if result.stop_reason:
         lines.insert(0, ("stopped", result.stop_reason))
     click.echo(f"Run finished: {directory}")
     for label, text in lines:
         click.echo(f"  {label:<8} {text}")
+
+
+def _more(result: RunResult) -> str:
+    """What a run that has done all it was asked to needs to train on; nothing for one that stopped before."""
+    if result.stop_reason is None:
+        return f" --set trainer.epochs={result.epoch * 2}"
+    if result.stop_reason.startswith("max_steps"):
+        return f" --set trainer.max_steps={result.global_step * 2}"
+    return ""
 
 
 def _duration(seconds: float) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from trainlattice.config import document as documents
 from trainlattice.config.lookup import find_component
 from trainlattice.config.resolved import ResolvedComponent, Section
-from trainlattice.config.validation import validate
+from trainlattice.config.validation import unreadable_options, validate
 from trainlattice.contracts.kind import Kind
 from trainlattice.contracts.options import Options
 from trainlattice.contracts.records import ModeContract
@@ -206,6 +206,11 @@ class ComponentResolver:
             diagnostics += more
         self.diagnostics += diagnostics
         if diagnostics or options is None:
+            return None
+        fault = unreadable_options(options)
+        if fault is not None:
+            message = f"the options of {registered.what} cannot be stored and read back: {fault}"
+            self.diagnostics.append(Diagnostic("broken-plugin", message, at, nodes.dotted(path)))
             return None
         return ResolvedComponent(registered, options, settings, path)
 

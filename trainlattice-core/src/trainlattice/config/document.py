@@ -12,7 +12,7 @@ from trainlattice.diagnostics.diagnostic import Diagnostic
 from trainlattice.diagnostics.errors import ConfigError, UsageError
 from trainlattice.diagnostics.nodes import Entry, Mapping, Node, Scalar
 from trainlattice.diagnostics.source import Mark, Source, display_path
-from trainlattice.diagnostics.yaml_reader import read_file, read_string
+from trainlattice.diagnostics.yaml_reader import MOST_LEVELS, read_file, read_string
 
 OVERRIDE_SOURCE = "--set"
 EXTENDS = "extends"
@@ -42,7 +42,10 @@ def from_file(path: Path, overrides: Sequence[str], kept_keys: KeptKeys) -> Docu
 def from_mapping(config: dict[str, nodes.Plain], overrides: Sequence[str]) -> Document:
     """A configuration that was made in Python: mistakes are shown by their dotted path."""
     source = Source("the configuration", ())
-    root = nodes.from_plain(config, Mark(source, 1, 1))
+    try:
+        root = nodes.from_plain(config, Mark(source, 1, 1))
+    except TypeError as error:
+        raise UsageError(str(error)) from None
     if not isinstance(root, Mapping):
         raise UsageError(f"a configuration is a mapping, not {nodes.describe(root)}")
     document = Document(root)
@@ -100,7 +103,7 @@ class _Extending:
         found = []
         for item in items:
             if isinstance(item, Scalar) and isinstance(item.value, str) and item.value:
-                found.append((path.parent / Path(item.value).expanduser(), item.mark))
+                found.append((path.parent / os.path.expanduser(item.value), item.mark))
             else:
                 self.diagnostics.append(
                     Diagnostic(
@@ -184,7 +187,7 @@ def apply_overrides(document: Document, overrides: Iterable[str]) -> None:
         key, equals, value = text.partition("=")
         mark = Mark(source, line, 1, max(1, len(key)), order=10_000)
         parts = key.strip().split(".")
-        if not equals or not all(parts):
+        if not equals or not all(parts) or len(parts) > MOST_LEVELS:
             document.diagnostics.append(
                 Diagnostic("override", "an override has the form KEY=VALUE, such as optimizer.lr=3e-4", mark)
             )
@@ -238,7 +241,7 @@ def _set(document: Document, parts: list[str], mark: Mark, value: Node) -> str |
         part = parts[depth]
         where = ".".join(parts[:depth])
         if isinstance(node, nodes.Sequence):
-            if not part.isdecimal() or int(part) >= len(node.items):
+            if not (part.isascii() and part.isdecimal() and len(part) < 10) or int(part) >= len(node.items):
                 raise LookupError(f"{where} is a list of {len(node.items)}: {part!r} is no index into it")
             items = list(node.items)
             items[int(part)] = place(items[int(part)], depth + 1)

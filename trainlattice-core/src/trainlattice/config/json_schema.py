@@ -59,6 +59,9 @@ def _component_schema(
         except PluginError as error:
             problems.append(str(error))
             continue
+        except Exception as error:  # pydantic's, for a field that JSON has no schema for
+            problems.append(f"{registered.what} has no JSON Schema: {type(error).__name__}: {error}")
+            continue
         legal = [registered.qualified]
         if len(registry.find(kind.name, registered.component.name)) == 1:
             legal.insert(0, registered.component.name)

@@ -5,6 +5,7 @@ Nothing here imports torch; a local file that the configuration names may.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -30,7 +31,7 @@ from trainlattice.contracts.settings import (
 )
 from trainlattice.diagnostics import nodes
 from trainlattice.diagnostics.diagnostic import Diagnostic
-from trainlattice.diagnostics.errors import ConfigError, PluginError
+from trainlattice.diagnostics.errors import ConfigError, PluginError, UsageError
 from trainlattice.diagnostics.hints import did_you_mean
 from trainlattice.diagnostics.nodes import Entry, Mapping, Node, Plain, Scalar
 from trainlattice.diagnostics.source import Mark, Source
@@ -66,6 +67,8 @@ def resolve_file(
     :param overrides: ``KEY=VALUE`` texts.
     :param local_files: Python files with components, beside those that the file names.
     """
+    _require_list("overrides", overrides)
+    _require_list("local_files", local_files)
     registry = registry or Registry.installed()
     document = documents.from_file(Path(path), overrides, _kept_keys(registry))
     return _Resolver(registry, document, local_files).resolve()
@@ -79,6 +82,8 @@ def resolve_mapping(
     registry: Registry | None = None,
 ) -> Resolution:
     """As :func:`resolve_file` for plain data; mistakes are shown by their dotted path."""
+    _require_list("overrides", overrides)
+    _require_list("local_files", local_files)
     registry = registry or Registry.installed()
     document = documents.from_mapping(config, overrides)
     return _Resolver(registry, document, local_files).resolve()
@@ -91,6 +96,12 @@ def _kept_keys(registry: Registry) -> documents.KeptKeys:
         return frozenset(settings.model_fields) if settings else frozenset()
 
     return kept
+
+
+def _require_list(name: str, given: object) -> None:
+    """A string is a sequence too, of its characters."""
+    if isinstance(given, (str, bytes)):
+        raise UsageError(f"{name} is a list, such as [{given!r}]")
 
 
 @dataclass
@@ -176,12 +187,12 @@ class _Resolver:
         """An unknown option that is one of another section, rather than one that resembles it."""
         if found.code != "unknown-option":
             return found
-        home = self.section_of_option(found.path.rpartition(".")[2])
+        home = self.section_of_option(found.path.rpartition(".")[2], other_than=found.path.rpartition(".")[0])
         return replace(found, suggestion=home or found.suggestion)
 
-    def section_of_option(self, name: str) -> str | None:
+    def section_of_option(self, name: str, other_than: str = "") -> str | None:
         """For a key that was written in the wrong place: the sections that have it."""
-        homes = self.homes.get(name)
+        homes = [section for section in self.homes.get(name, ()) if section != other_than]
         return f"it belongs below {' or '.join(homes)}" if homes else None
 
     @cached_property
@@ -223,10 +234,10 @@ class _Resolver:
         """Executes the local files; the resolved section names them by absolute path."""
         places = [("plugins", "local", index) for index in range(len(plugins.local))]
         written = [
-            (str(self.directory_of(place) / Path(name).expanduser()), place)
+            (str(self.directory_of(place) / os.path.expanduser(name)), place)
             for place, name in zip(places, plugins.local, strict=True)
         ]
-        given = [(str(Path(name).expanduser().absolute()), None) for name in self.local_files]
+        given = [(os.path.abspath(os.path.expanduser(name)), None) for name in self.local_files]
         paths: list[str] = []
         for name, place in (*written, *given):
             plugin = self.registry.add_file(Path(name))

@@ -37,8 +37,13 @@ class ResolvedComponent:
     def contract(self) -> Contract | None:
         """What the options promise. Raises PluginError if the plugin's method does not return."""
         try:
-            return self.options.contract()
-        except Exception as error:
+            stated = self.options.contract()
+            if stated is not None and not isinstance(stated, Contract):
+                raise TypeError(f"contract() returned a {type(stated).__name__}")
+            return stated
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
             what = self.registered.what
             raise PluginError(f"the contract of {what} cannot be told: {cause(error)}") from error
 

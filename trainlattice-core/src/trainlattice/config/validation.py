@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from pydantic import ValidationError
 
 from trainlattice.config.document import OVERRIDE_SOURCE
-from trainlattice.contracts.options import Options
+from trainlattice.contracts.options import Options, as_json
 from trainlattice.diagnostics import nodes
 from trainlattice.diagnostics.diagnostic import Diagnostic
 from trainlattice.diagnostics.errors import PluginError
@@ -70,11 +70,31 @@ def _errors(schema: type[OptionsT], node: Mapping, owner: str) -> OptionsT | lis
         return schema.model_validate_json(json.dumps(nodes.to_plain(node)))
     except ValidationError as error:
         return error.errors(include_url=False)
-    except Exception as error:  # a validator of a plugin raised something else than ValueError
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # a validator of a plugin raised something else than ValueError
         raise PluginError(
             f"the options of {owner} cannot be checked: a validator of {schema.__name__} raised "
             f"{type(error).__name__}: {error}; validators raise ValueError for a value that they refuse"
         ) from error
+
+
+def unreadable_options(options: Options) -> str | None:
+    """Why a run directory could not hold these options, or None: what is written must read back the same."""
+    schema = type(options)
+    try:
+        text = json.dumps(as_json(options), allow_nan=False)
+        text.encode()
+        again = schema.model_validate_json(text)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        return f"{nodes.dotted(first['loc'])}: {first['msg']}"
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # whatever a plugin's serializer raises
+        return f"{type(error).__name__}: {error}"
+    changed = [name for name in schema.model_fields if getattr(again, name) != getattr(options, name)]
+    return f"{', '.join(changed)} would come back changed" if changed else None
 
 
 def _text_overrides(node: Mapping, errors: list[ErrorDetails]) -> Mapping | None:
@@ -127,6 +147,8 @@ class _Report:
 
     def diagnostic(self, error: ErrorDetails) -> Diagnostic:
         location = error["loc"]
+        if location and location[-1] == "[key]":
+            return self.wrong_key(location, error)
         kind, context = error["type"], error.get("ctx", {})
         where, found = _walk(self.node, location)
         if kind == "missing":
@@ -163,6 +185,17 @@ class _Report:
         if isinstance(found, Scalar):
             message = f"{message}, got {nodes.describe(found)}"
         return Diagnostic("invalid-value", _sentence(message), mark, path)
+
+    def wrong_key(self, location: Path, error: ErrorDetails) -> Diagnostic:
+        """A key of a mapping whose keys have a type."""
+        where, found = _walk(self.node, location[:-1])
+        parent = _walk(self.node, where[:-1])[1]
+        mark = (
+            parent.entries[str(where[-1])].key_mark if where and isinstance(parent, Mapping) else found.mark
+        )
+        expected = _EXPECTED.get(error["type"], "another key")
+        path = nodes.dotted((*self.path, *where))
+        return Diagnostic("wrong-type", f"expected {expected} as the key, got {str(where[-1])!r}", mark, path)
 
     def missing(self, where: Path, found: Node, option: str) -> Diagnostic:
         mark = found.mark if where else self.at
@@ -261,4 +294,4 @@ def _quoted(expected: str) -> list[str]:
 
 
 def _sentence(message: str) -> str:
-    return message.removeprefix("Value error, ")
+    return message.removeprefix("Value error, ").strip() or "the value is refused, without a reason"

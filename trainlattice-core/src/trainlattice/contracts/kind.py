@@ -81,6 +81,8 @@ class Component:
         ):
             if not isinstance(text, str):
                 return f"{self.kind} {self.name!r}: {label} {text!r} is not a string"
+            if text and not text.isprintable():
+                return f"{self.kind} {self.name!r}: {label} {text!r} is not one line of visible text"
         what = f"{self.kind} {self.name!r}"
         if not NAME.fullmatch(self.name):
             return f"{what}: a name has lower-case letters, digits and underscores, and starts with a letter"

@@ -39,8 +39,13 @@ def records_schema() -> dict[str, Any]:
             _record(
                 "batch",
                 "one optimizer step, every trainer.log_every steps",
-                required={"loss": _NUMBER, "lr": _NUMBER},
-                optional={"steps_per_sec": _NUMBER, "samples_per_sec": _NUMBER, "grad_norm": _NUMBER},
+                required={"lr": _NUMBER},
+                optional={
+                    "loss": _NUMBER,
+                    "steps_per_sec": _NUMBER,
+                    "samples_per_sec": _NUMBER,
+                    "grad_norm": _NUMBER,
+                },
                 metrics=True,
             ),
             _record(
@@ -77,7 +82,7 @@ def records_schema() -> dict[str, Any]:
                     "loss": _NUMBER,
                     "accuracy": _NUMBER,
                 },
-                metrics=False,
+                metrics=True,
             ),
         ],
     }

@@ -13,6 +13,12 @@ from typing import Literal
 Task = Literal["classification", "regression"]
 
 
+def _require_shape(shape: object) -> None:
+    whole = isinstance(shape, (tuple, list)) and all(type(size) is int for size in shape)
+    if shape is not None and not whole:
+        raise TypeError(f"input_shape is a tuple of integers, not {shape!r}")
+
+
 @dataclass(frozen=True)
 class ModelContract:
     """What a model takes and gives.
@@ -31,6 +37,9 @@ class ModelContract:
     input_option: str | None = None
     """The same for the input; None: the name of the field that is stated."""
 
+    def __post_init__(self) -> None:
+        _require_shape(self.input_shape)
+
 
 @dataclass(frozen=True)
 class DatasetContract:
@@ -44,6 +53,9 @@ class DatasetContract:
     input_shape: tuple[int, ...] | None = None
     task: Task | None = None
     num_outputs: int | None = None
+
+    def __post_init__(self) -> None:
+        _require_shape(self.input_shape)
 
 
 @dataclass(frozen=True)

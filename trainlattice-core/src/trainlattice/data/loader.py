@@ -90,9 +90,14 @@ class BatchFetcher:
         return len(self.dataset)
 
     def __call__(self, indices: Tensor) -> Any:
-        if self._fetch_batch is not None:
-            return self._fetch_batch(indices)
-        return default_collate([self.dataset[i] for i in indices.tolist()])
+        try:
+            if self._fetch_batch is not None:
+                return self._fetch_batch(indices)
+            return default_collate([self.dataset[i] for i in indices.tolist()])
+        except StopIteration as error:  # it would end the epoch without a word
+            raise RuntimeError(
+                f"a {type(self.dataset).__name__} raised StopIteration for a sample"
+            ) from error
 
     def __getitem__(self, indices: list[int]) -> Any:
         return self(torch.tensor(indices))

@@ -97,9 +97,9 @@ def render_all(diagnostics: Sequence[Diagnostic], *, color: bool = False) -> str
     return "\n\n".join(blocks)
 
 
-def wants_color(stream: TextIO) -> bool:
+def wants_color(stream: TextIO | None) -> bool:
     """Colour only on a terminal, and never where NO_COLOR is set."""
-    return stream.isatty() and not os.environ.get("NO_COLOR")
+    return stream is not None and stream.isatty() and not os.environ.get("NO_COLOR")
 
 
 def _painter(color: bool) -> Any:

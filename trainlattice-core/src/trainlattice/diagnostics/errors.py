@@ -57,6 +57,10 @@ class CheckpointWriteError(TrainLatticeError):
     """A checkpoint that could not be written. Earlier ones are as they were."""
 
 
+class ConsoleClosedError(BrokenPipeError):
+    """Whoever read our standard output is gone."""
+
+
 class OutOfMemoryError(TrainLatticeError):
     """The device has not enough memory for a step."""
 

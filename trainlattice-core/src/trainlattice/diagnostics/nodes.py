@@ -56,12 +56,25 @@ def to_plain(node: Node) -> Plain:
     return node.value
 
 
-def from_plain(value: Plain, mark: Mark) -> Node:
-    """A tree for data that came from Python; every node stands at the one mark."""
+def from_plain(value: Plain, mark: Mark, path: Path = ()) -> Node:
+    """A tree for data that came from Python; every node stands at the one mark.
+
+    :raises TypeError: for what YAML could not hold: other types, keys that are no strings, 100 levels.
+    """
+    where = dotted(path) or "the configuration"
+    if len(path) > 100:
+        raise TypeError(f"{dotted(path[:3])}... has more than 100 levels, or holds itself")
     if isinstance(value, dict):
-        return Mapping({str(k): Entry(mark, from_plain(v, mark)) for k, v in value.items()}, mark)
+        for key in value:
+            if not isinstance(key, str):
+                raise TypeError(f"{where} has the key {key!r}: keys are strings")
+        return Mapping({k: Entry(mark, from_plain(v, mark, (*path, k))) for k, v in value.items()}, mark)
     if isinstance(value, (list, tuple)):
-        return Sequence(tuple(from_plain(item, mark) for item in value), mark)
+        return Sequence(tuple(from_plain(v, mark, (*path, i)) for i, v in enumerate(value)), mark)
+    if value is not None and type(value) not in (bool, int, float, str):
+        raise TypeError(f"{where} is a {type(value).__name__}: a configuration holds plain numbers and text")
+    if type(value) is int and value.bit_length() > 13_000:
+        raise TypeError(f"{where} is an integer of too many digits")
     return Scalar(value, str(value), mark)
 
 

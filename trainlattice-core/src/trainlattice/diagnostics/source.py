@@ -49,7 +49,7 @@ def display_path(path: Path) -> str:
     """The path as a person would type it: relative to the current directory where it lies below it."""
     try:
         relative = os.path.relpath(path)
-    except ValueError:  # another drive on Windows
+    except (ValueError, OSError):  # another drive on Windows; a current directory that was deleted
         return str(path)
     if relative.startswith("-"):  # would be taken for an option
         return os.path.join(os.curdir, relative)

@@ -134,7 +134,12 @@ class _Reader:
         return node
 
     def check_tag(self, event: Any, mark: Mark) -> None:
-        if event.tag not in (None, "!") and event.tag not in _PLAIN_TAGS:
+        allowed = _PLAIN_TAGS
+        if isinstance(event, yaml.SequenceStartEvent):
+            allowed = {"tag:yaml.org,2002:seq"}
+        elif isinstance(event, yaml.MappingStartEvent):
+            allowed = {"tag:yaml.org,2002:map"}
+        if event.tag not in (None, "!") and event.tag not in allowed:
             self.diagnostics.append(
                 Diagnostic(
                     "tag",
@@ -205,7 +210,11 @@ class _Reader:
             if not isinstance(event, yaml.ScalarEvent):
                 _refuse("yaml-syntax", "a key must be plain text", key_mark)
             self.check_tag(event, key_mark)
-            key = self.scalar(event, key_mark).text
+            scalar = self.scalar(event, key_mark)
+            key = scalar.text
+            if event.anchor is not None:
+                self.anchors[event.anchor] = scalar
+                self.sizes[id(scalar)] = (1 + len(key) // CHARACTERS_PER_VALUE, 0)
             is_merge = key == "<<" and event.implicit[0]
             node = self.node(next(self.events), level + 1)
             levels = max(levels, 1 + self.levels(node))

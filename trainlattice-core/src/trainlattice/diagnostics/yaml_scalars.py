@@ -34,7 +34,7 @@ def resolve(text: str) -> bool | int | float | str | None:
     if text in _SPECIAL:
         return _SPECIAL[text]
     if _INT.fullmatch(text):
-        if len(text) > MOST_DIGITS:
+        if len(text) > (MOST_DIGITS if text[:2] not in ("0x", "0o") else MOST_DIGITS * 3 // 4):
             raise ScalarError(f"an integer of {len(text)} digits is too long")
         return int(text, 0) if text[:2] in ("0x", "0o") else int(text)
     if _FLOAT.fullmatch(text):

@@ -232,7 +232,9 @@ def cause(error: BaseException, plugin: Plugin | None = None) -> str:
     """An exception in one line: type, text, the last line outside the import machinery, and advice."""
     try:
         text = " ".join(str(error).split())
-    except Exception:  # whatever a plugin raises may be written carelessly too
+    except KeyboardInterrupt:
+        raise
+    except BaseException:  # whatever a plugin raises may be written carelessly too
         text = ""
     line = f"{type(error).__name__}: {text}" if text else type(error).__name__
     frames = [

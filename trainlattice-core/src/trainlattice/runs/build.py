@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.utils.data import IterableDataset
 
 from trainlattice.config.contracts import model_problems, task_problems
 from trainlattice.config.resolve import Resolution
@@ -59,10 +60,11 @@ class Built:
     guard: FiniteGuard
 
 
-def build(resolution: Resolution, *, budget: int | None = None) -> Built:
+def build(resolution: Resolution, *, budget: int | None = None, observed: bool = True) -> Built:
     """Opens the data and builds everything, in the order: data, models, optimizers, loss, mode, callbacks.
 
     :param budget: of the checkpoint that is resumed; by default the length of the run.
+    :param observed: whether callbacks are built too.
     :raises ConfigError: for an option or contract that only the opened data shows to be wrong.
     """
     config = resolution.config
@@ -87,14 +89,17 @@ def build(resolution: Resolution, *, budget: int | None = None) -> Built:
         sample,
         builder.does_not_fit,
         config.experiment.seed,
+        beside=[loss] if isinstance(loss, nn.Module) else [],
     )
     models = {role: strategy.prepare(model) for role, model in models.items()}
     builder.compile(models)
     if isinstance(loss, nn.Module):
         loss = strategy.prepare(loss)
-    parts = Parts(models, builder.updates(models, strategy, budget, guard), loss, splits.contract, others)
+    parts = Parts(
+        models, builder.updates(models, loss, strategy, budget, guard), loss, splits.contract, others
+    )
     mode = builder.mode(parts)
-    callbacks = builder.callbacks()
+    callbacks = builder.callbacks() if observed else []
     # Weights are drawn; what follows starts from the seed again, however many numbers the build drew.
     seed_everything(config.experiment.seed)
     return Built(mode, parts, strategy, train, val, test, callbacks, budget, guard)
@@ -136,7 +141,11 @@ class _Builder:
             raise _error(self.resolution, path, "invalid-value", error.message) from None
         except TrainLatticeError:
             raise
-        except Exception as error:
+        except KeyboardInterrupt:
+            raise
+        except (Exception, SystemExit, GeneratorExit) as error:
+            if isinstance(error, torch.OutOfMemoryError):
+                raise (translated(error) or error) from error
             what = component.registered.what
             raise PluginError(f"{what} could not be built: {type(error).__name__}: {error}") from error
 
@@ -187,7 +196,8 @@ class _Builder:
                 "start_method": settings.start_method,
             }
             self.require_sendable(split, settings)
-            if isinstance(split, MapDataset):
+            # torch gives its iterable datasets a __getitem__ that only raises.
+            if isinstance(split, MapDataset) and not isinstance(split, IterableDataset):
                 return MapSource(split, shuffle=trains, **common)
             return StreamSource(split, **common)
 
@@ -232,7 +242,15 @@ class _Builder:
             raise ConfigError(problems)
 
     def models(self, data: DatasetContract) -> dict[str, nn.Module]:
-        return {role: self.call(component, data=data) for role, component in self.roles("model").items()}
+        models = {}
+        for role, component in self.roles("model").items():
+            models[role] = self.call(component, data=data)
+            if not isinstance(models[role], nn.Module):
+                raise PluginError(
+                    f"{component.registered.what} returned a {type(models[role]).__name__}, "
+                    "expected a torch.nn.Module"
+                )
+        return models
 
     def roles(self, section: str) -> dict[str, ResolvedComponent]:
         """The components of a section by role; a section with one component has its own name as role."""
@@ -299,13 +317,21 @@ class _Builder:
         return built
 
     def updates(
-        self, models: Mapping[str, nn.Module], strategy: Strategy, budget: int | None, guard: FiniteGuard
+        self,
+        models: Mapping[str, nn.Module],
+        loss: Any,
+        strategy: Strategy,
+        budget: int | None,
+        guard: FiniteGuard,
     ) -> dict[str, Update]:
-        """One update for each optimizer. A single optimizer takes the parameters of every model."""
+        """One update for each optimizer. A single optimizer takes the parameters of every model, and of a loss
+        that learns too (a temperature, class centres)."""
         optimizers, schedulers = self.roles("optimizer"), self.roles("scheduler")
         updates = {}
         for role, component in optimizers.items():
             owners = [models[role]] if role in models else list(models.values())
+            if role not in models and isinstance(loss, nn.Module):
+                owners.append(loss)
             params = [p for model in owners for p in model.parameters() if p.requires_grad]
             if not params:
                 message = "the model has no parameter to train"
@@ -342,7 +368,12 @@ class _Builder:
             name, number = component.name, 2
             while name in named:
                 name, number = f"{component.name}#{number}", number + 1
-            named[name] = self.call(component)
+            callback = self.call(component)
+            if not isinstance(callback, Callback):
+                raise PluginError(
+                    f"{component.registered.what} returned a {type(callback).__name__}, expected a Callback"
+                )
+            named[name] = callback
         return list(named.items())
 
     def does_not_fit(self, batch: str, error: Exception) -> ConfigError:

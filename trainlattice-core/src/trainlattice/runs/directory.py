@@ -10,7 +10,7 @@ from pathlib import Path
 
 from trainlattice.config.resolved import ResolvedConfig
 from trainlattice.config.snapshot import snapshot_text
-from trainlattice.diagnostics.errors import TrainLatticeError
+from trainlattice.diagnostics.errors import UsageError
 from trainlattice.diagnostics.nodes import Plain
 
 MOST_NAME_BYTES = 120  # file systems allow 255 for a name
@@ -59,7 +59,7 @@ def create(config: ResolvedConfig) -> RunDirectory:
         run = RunDirectory(_fresh(base, stem))
         run.checkpoints.mkdir()
     except OSError as error:
-        raise TrainLatticeError(
+        raise UsageError(
             f"no run directory can be made in {base} (experiment.runs_dir): {error.strerror or error}"
         ) from None
     plain = config.as_plain()

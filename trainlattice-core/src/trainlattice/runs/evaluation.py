@@ -7,10 +7,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from trainlattice.config.resolve import Resolution, resolve_file
-from trainlattice.diagnostics.errors import CheckpointError
+from trainlattice.diagnostics.errors import CheckpointError, UsageError
 from trainlattice.runs.directory import RunDirectory
 from trainlattice.runs.experiment import run_of
 
@@ -39,14 +39,17 @@ class Evaluation:
 def evaluate_run(
     path: Path | str,
     *,
-    split: Literal["val", "test"] | str = "val",
+    split: str = "val",
     device: str | None = None,
     local_files: Sequence[Path | str] = (),
 ) -> Evaluation:
     """Evaluates a run's best checkpoint, or the given one, on validation or test data.
 
+    :param split: ``val`` or ``test``.
     :param device: as trainer.device; by default what the run's configuration says.
     """
+    if split not in ("val", "test"):
+        raise UsageError(f"split is val or test, not {split!r}")
     path = Path(path)
     run = run_of(path)
     overrides = [f"trainer.device={device}"] if device is not None else []
@@ -73,7 +76,7 @@ def _evaluate(resolution: Resolution, checkpoint: Path, split: str) -> Evaluatio
     from trainlattice.training.validation import evaluate
 
     saved = load(checkpoint)
-    built = build(resolution, budget=saved.budget)
+    built = build(resolution, budget=saved.budget, observed=False)
     source = built.val if split == "val" else built.test
     if source is None:
         dataset = resolution.config.one("dataset")
@@ -82,7 +85,7 @@ def _evaluate(resolution: Resolution, checkpoint: Path, split: str) -> Evaluatio
     device = built.strategy.device
     means = evaluate(
         built.mode,
-        list(built.parts.models.values()),
+        built.parts.modules(),
         source,
         device,
         parameter_dtype(built.parts),

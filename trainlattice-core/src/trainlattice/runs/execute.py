@@ -54,9 +54,12 @@ def execute_run(
         point.restore_objects(built, callbacks)  # it may not fit: nothing has been created yet
         _announce_budget(point, built, resolution)
     run = create(config)
-    manifest = Manifest.create(run, config, command=command, resumed_from=point.path if point else None)
-    environment_text = json.dumps(environment(built.strategy.device), indent=2) + "\n"
-    write_durably(run.environment, environment_text)
+    try:
+        manifest = Manifest.create(run, config, command=command, resumed_from=point.path if point else None)
+        environment_text = json.dumps(environment(built.strategy.device), indent=2) + "\n"
+        write_durably(run.environment, environment_text)
+    except OSError as error:
+        raise TrainLatticeError(f"{run.path} cannot be written: {error.strerror or error}") from error
     hooks = resolution.registry.hooks_of(used_plugins(config)).hook
     info = RunInfo(run.path, config.experiment.name, config.as_plain(), point.path if point else None)
     started = time.perf_counter()
@@ -167,6 +170,7 @@ def _result(run_dir: Path | None, state: TrainerState, monitor: str, seconds: fl
         state.best_metric,
         state.best_epoch,
         state.stop_reason,
+        state.validated_at >= 0,
         seconds,
     )
 

@@ -87,10 +87,11 @@ def run_of(path: Path | str) -> RunDirectory:
     path = Path(path)
     run = RunDirectory(path) if (path / "config.yaml").is_file() else run_of_checkpoint(path)
     if run is None:
-        what = "has no config.yaml" if path.exists() else "does not exist"
+        if not path.exists():
+            raise CheckpointError(f"{path} does not exist; give a run directory or a checkpoint inside one")
         raise CheckpointError(
-            f"{path} {what}; give a run directory or a checkpoint inside one, or name the configuration: "
-            f"trainlattice train CONFIG --resume {path}"
+            f"{path} has no config.yaml; give a run directory or a checkpoint inside one, or name the "
+            f"configuration: trainlattice train CONFIG --resume {path}"
         )
     return run
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from trainlattice.checkpoint.durable import write_durably
 from trainlattice.config.resolved import ResolvedConfig
-from trainlattice.diagnostics.errors import TrainLatticeError
+from trainlattice.diagnostics.errors import UsageError
 from trainlattice.plugin.provenance import git_state
 from trainlattice.runs.directory import RunDirectory
 from trainlattice.runs.provenance import component_records, plugin_records
@@ -30,7 +30,8 @@ class Manifest:
     def create(
         cls, run: RunDirectory, config: ResolvedConfig, *, command: str | None, resumed_from: Path | None
     ) -> Manifest:
-        commit, dirty = git_state(Path.cwd())
+        directory = _working_directory()
+        commit, dirty = git_state(Path(directory)) if directory else (None, None)
         components = component_records(config)
         sources = {
             f"{record['section']}_source": {"module": record["module"], "file": record["file"]}
@@ -48,7 +49,7 @@ class Manifest:
                 "trainlattice": __version__,
                 "git_commit": commit,
                 "git_dirty": dirty,
-                "working_directory": str(Path.cwd()),
+                "working_directory": _working_directory(),
                 "pid": os.getpid(),
                 "created": now(),
                 "epoch": 0,
@@ -68,16 +69,29 @@ class Manifest:
         write_durably(self.run.manifest, json.dumps(self.content, indent=2, ensure_ascii=False) + "\n")
 
 
+def _working_directory() -> str | None:
+    """None if it was deleted."""
+    try:
+        return os.getcwd()
+    except FileNotFoundError:
+        return None
+
+
 def read_manifest(run: RunDirectory) -> dict[str, Any]:
-    """The content of a run's manifest. Raises TrainLatticeError if there is none that can be read."""
+    """The content of a run's manifest. Raises UsageError if there is none that can be read."""
     try:
         content = json.loads(run.manifest.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise TrainLatticeError(f"{run.path} is no run directory: it has no manifest.json") from None
-    except ValueError as error:
-        raise TrainLatticeError(f"{run.manifest} cannot be read: {error}") from None
+        raise UsageError(f"{run.path} is no run directory: it has no manifest.json") from None
+    except (OSError, ValueError, RecursionError) as error:
+        raise UsageError(f"{run.manifest} cannot be read: {error}") from None
     if not isinstance(content, dict):
-        raise TrainLatticeError(f"{run.manifest} cannot be read: it holds no mapping")
+        raise UsageError(f"{run.manifest} cannot be read: it holds no mapping")
+    components = content.get("components")
+    if not isinstance(components, list) or not all(
+        isinstance(record, dict) and {"distribution", "version"} <= record.keys() for record in components
+    ):
+        raise UsageError(f"{run.manifest} cannot be read: its components are no list of records")
     return content
 
 

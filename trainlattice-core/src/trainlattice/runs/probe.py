@@ -6,7 +6,7 @@ model. A model that cannot run there (it reads values, or an operator has no met
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -16,7 +16,7 @@ from torch.nn.parameter import is_lazy
 from trainlattice.data.container import BatchError, container_of
 from trainlattice.data.seeding import seed_everything
 from trainlattice.diagnostics.errors import ConfigError
-from trainlattice.training.mode import Mode
+from trainlattice.training.mode import Mode, Parts, parameter_dtype
 from trainlattice.training.validation import evaluating
 
 Models = dict[str, nn.Module]
@@ -28,6 +28,7 @@ def probe(
     batch: Any,
     does_not_fit: Callable[[str, Exception], ConfigError],
     seed: int,
+    beside: Sequence[nn.Module] = (),
 ) -> Models:
     """Builds the models and returns them after a batch of two samples went through.
 
@@ -35,8 +36,9 @@ def probe(
     :param batch: as the dataset yields it.
     :param does_not_fit: makes the error from a description of the batch and what was raised.
     :param seed: of the run.
+    :param beside: modules that take part and are not built anew, such as a loss: left as they are.
     """
-    on_meta = _passes_on_meta(build_models, build_mode, batch)
+    on_meta = _passes_on_meta(build_models, build_mode, batch, beside)
     seed_everything(seed)  # the models' weights do not depend on what the probe drew
     models = build_models()
     if not on_meta or _has_lazy_parameters(models):
@@ -54,21 +56,25 @@ def _has_lazy_parameters(models: Models) -> bool:
 
 
 def _passes_on_meta(
-    build_models: Callable[[], Models], build_mode: Callable[[Models], Mode], batch: Any
+    build_models: Callable[[], Models],
+    build_mode: Callable[[Models], Mode],
+    batch: Any,
+    beside: Sequence[nn.Module],
 ) -> bool:
     """False settles nothing: the reason may be the meta device itself, so a real batch decides."""
     try:
         with torch.device("meta"):
             models = build_models()
-            _check(models, build_mode(models), batch, torch.device("meta"))
+            _check(models, build_mode(models), batch, torch.device("meta"), beside)
     except Exception:  # any: see above; nothing is hidden, since the real batch raises it again
         return False
     return True
 
 
-def _check(models: Models, mode: Mode, batch: Any, device: torch.device) -> None:
-    with evaluating(list(models.values())), torch.no_grad():
-        mode.check(container_of(batch, device))
+def _check(models: Models, mode: Mode, batch: Any, device: torch.device, beside: Sequence[nn.Module]) -> None:
+    with evaluating([*models.values(), *beside]), torch.no_grad():
+        dtype = parameter_dtype(Parts(models, {}, None))
+        mode.check(container_of(batch, device, dtype))
 
 
 def describe(batch: Any) -> str:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trainlattice.contracts.metric_records import RECORDS_SCHEMA
-from trainlattice.diagnostics.errors import TrainLatticeError
+from trainlattice.diagnostics.errors import ConsoleClosedError, TrainLatticeError
 
 if TYPE_CHECKING:
     from trainlattice.training.trainer import Trainer
@@ -48,7 +48,16 @@ class RunRecords:
         with self._naming_the_file():
             self._file.write(json.dumps(line, allow_nan=False, ensure_ascii=False) + "\n")
         if self._console and _is_shown(record):
-            print(console_line(record, self._epochs), flush=True)
+            self._show(console_line(record, self._epochs))
+
+    def _show(self, line: str) -> None:
+        """A console that is full or absent is no reason to stop; one that was closed is."""
+        try:
+            print(line, flush=True)
+        except BrokenPipeError as error:
+            raise ConsoleClosedError(*error.args) from None
+        except (OSError, ValueError):
+            self._console = False
 
     def flush(self) -> None:
         """Every record is on disk when this returns."""
@@ -113,7 +122,7 @@ def _is_shown(record: Mapping[str, Any]) -> bool:
     """An epoch's line holds its validation; on a terminal the progress bar shows what a step's record holds."""
     kind = record["type"]
     if kind == "batch":
-        return not sys.stdout.isatty()
+        return sys.stdout is not None and not sys.stdout.isatty()
     return bool(kind == "epoch" or (kind == "validation" and record["at"] == "step"))
 
 

@@ -15,6 +15,7 @@ class RunResult:
     :param epoch: completed epochs.
     :param global_step: optimizer steps, those of the runs it continues included.
     :param best_metric: best value of ``monitor``, or None.
+    :param validated: whether there was a validation at all.
     :param seconds: wall time of the training, from the first step to the last checkpoint.
     """
 
@@ -26,4 +27,5 @@ class RunResult:
     best_metric: float | None
     best_epoch: int | None
     stop_reason: str | None
+    validated: bool
     seconds: float

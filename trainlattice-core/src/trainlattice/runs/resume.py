@@ -43,7 +43,7 @@ class ResumePoint:
 
     def carry_best(self, store: CheckpointStore) -> None:
         """The best checkpoint so far becomes the new run's, by a link or a copy."""
-        best = self.path.parent / "best.pt"
+        best = self.path.resolve().parent / "best.pt"
         if self.checkpoint.trainer["best_metric"] is None:
             return
         if not best.is_file():

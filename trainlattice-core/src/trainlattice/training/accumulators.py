@@ -21,6 +21,8 @@ class WeightedMeans:
 
     def add(self, values: dict[str, Tensor], weight: float | Tensor) -> None:
         """Adds scalar tensors; no copy to the host. A value of weight zero counts for nothing, NaN included."""
+        if not isinstance(weight, Tensor) and not weight:
+            return
         for name, value in values.items():
             term = value.detach().to(torch.float64) * weight
             if isinstance(weight, Tensor):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -11,6 +12,7 @@ from trainlattice.data.container import Container
 if TYPE_CHECKING:
     from trainlattice.training.trainer import Trainer
 
+logger = logging.getLogger(__name__)
 PhaseName = Literal["train", "val", "test"]
 
 
@@ -92,6 +94,8 @@ class CallbackList:
             try:
                 callback.finalize(trainer, error)
             except Exception as raised:  # each callback must be told, so that it can close what it opened
+                if first is not None or error is not None:
+                    logger.warning("%s.finalize failed too: %s", type(callback).__name__, raised)
                 first = first or raised
         if first is not None and error is None:
             raise first

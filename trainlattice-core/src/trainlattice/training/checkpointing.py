@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch import nn
 
 from trainlattice.checkpoint.capture import Stateful, capture, restore
 from trainlattice.checkpoint.format import Checkpoint
@@ -18,8 +19,6 @@ from trainlattice.diagnostics.errors import CheckpointError
 from trainlattice.training.nonfinite import all_finite
 
 if TYPE_CHECKING:
-    from torch import nn
-
     from trainlattice.training.callbacks import CallbackList
     from trainlattice.training.mode import Mode, Parts
     from trainlattice.training.trainer import Trainer
@@ -113,4 +112,6 @@ def restore_models(models: Mapping[str, nn.Module], mode: Mode, checkpoint: Chec
 def _stateful(parts: Parts, mode: Mode, callbacks: CallbackList) -> dict[str, Stateful]:
     models = {f"model/{role}": model for role, model in parts.models.items()}
     updates = {f"update/{role}": update for role, update in parts.updates.items()}
-    return {**models, **updates, "mode": mode, "callbacks": callbacks}
+    loss = {"loss": parts.loss} if isinstance(parts.loss, nn.Module) else {}
+    others = {f"other/{name}": held for name, held in parts.others.items() if hasattr(held, "state_dict")}
+    return {**models, **loss, **updates, **others, "mode": mode, "callbacks": callbacks}

@@ -1,4 +1,4 @@
-"""Failures of torch that have an exit code of their own."""
+"""Failures with an exit code of their own, and exceptions of components that would pass for something else."""
 
 from __future__ import annotations
 
@@ -8,7 +8,12 @@ from trainlattice.diagnostics.errors import CompileError, OutOfMemoryError, Trai
 
 
 def translated(error: BaseException) -> TrainLatticeError | None:
-    """What a failure of torch means to the user; None for any other error."""
+    """What a failure means to the user where its type misleads; None for any other error."""
+    if isinstance(error, (SystemExit, GeneratorExit)):
+        return TrainLatticeError(f"a component ended the program: {type(error).__name__}({error})")
+    if type(error) is BrokenPipeError or type(error).__module__.startswith("click."):
+        # These would be taken for a closed terminal, or for a wish of the command line.
+        return TrainLatticeError(f"a component raised {type(error).__name__}: {error}")
     if isinstance(error, torch.OutOfMemoryError):
         return OutOfMemoryError(
             f"{_first_line(error)}\n  a smaller dataset.batch_size with trainer.accumulate needs less memory"

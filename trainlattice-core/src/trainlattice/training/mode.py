@@ -51,6 +51,10 @@ class Parts:
     data: DatasetContract = field(default_factory=DatasetContract)
     others: Mapping[str, Any] = field(default_factory=dict)
 
+    def modules(self) -> list[nn.Module]:
+        """The models, and the loss if it is a module."""
+        return [*self.models.values(), *([self.loss] if isinstance(self.loss, nn.Module) else [])]
+
 
 class Mode:
     """Base class of modes. The Trainer owns everything around the window; a mode owns what is in it."""

@@ -53,14 +53,15 @@ class FiniteGuard:
         """Whether this step must not be taken; reads the device. Used where the optimizer cannot tell."""
         return bool(self.flag.item())
 
-    def skip(self, step: int) -> None:
-        """Counts a step that was not taken.
-
-        :raises NonFiniteError: if there were more than the budget allows.
-        """
+    def count_refusal(self) -> None:
+        """After an update that was not made. With ``skip`` the next one is judged by itself."""
         self.skipped += 1
-        self.flag.zero_()
-        if self.skipped > self.budget:
+        if self.policy == "skip":
+            self.flag.zero_()
+
+    def require_budget(self, step: int) -> None:
+        """Raises NonFiniteError if more updates were skipped than the budget allows."""
+        if self.policy == "skip" and self.skipped > self.budget:
             raise NonFiniteError(
                 f"{self.skipped} steps had a loss or gradient that is not finite, the last after step {step}: "
                 f"more than trainer.nonfinite_budget ({self.budget}) allows"

@@ -37,8 +37,8 @@ class Stepper:
         self.autocast = autocast
         self.fixed_share = 1.0 / accumulate if weighting == "fixed" else None
 
-    def run(self, window: Window, weights: Sequence[Weight]) -> Outcome:
-        """One step of the run. It counts as applied if any of its phases updated weights."""
+    def run(self, window: Window, weights: Sequence[Weight]) -> list[Outcome]:
+        """One step of the run: what became of each of its phases."""
         shares = self._shares(weights)
         outcomes: list[Outcome] = []
         for phase in self.mode.phases(window):
@@ -52,7 +52,7 @@ class Stepper:
                 losses.append(weighted)
                 update.backward(weighted)
             outcomes.append(update.apply(losses))
-        return "applied" if "applied" in outcomes else outcomes[-1]
+        return outcomes
 
     def _shares(self, weights: Sequence[Weight]) -> list[Weight]:
         if self.fixed_share is not None:
@@ -60,6 +60,8 @@ class Stepper:
         if len(weights) == 1:
             return [1.0]
         total = sum(weights)
+        if not isinstance(total, Tensor) and total == 0:
+            return [0.0] * len(weights)
         return [weight / total for weight in weights]
 
 

@@ -85,8 +85,11 @@ class Supervised(Mode):
         if self.classifies:
             target = container["target"]
             correct = container["pred"].detach().argmax(dim=1) == target
-            # A share such as 2/3 in float32 would show in the mean over many batches.
-            metrics["accuracy"] = correct.sum().to(torch.float64) / self.weight(container)
+            if self.ignore_index is None:
+                metrics["accuracy"] = correct.to(torch.float64).mean()
+            else:
+                counted = target != self.ignore_index
+                metrics["accuracy"] = (correct & counted).sum().to(torch.float64) / counted.sum()
         return metrics
 
     def weight(self, container: Container) -> Weight:

@@ -189,9 +189,9 @@ class Trainer:
         self.progress.start()
         for window in self._windows():
             weights = [self.mode.weight(container) for container in window]
-            outcome = self._stepper.run(window, weights)
+            outcomes = self._stepper.run(window, weights)
             self.progress.count(sum(self.mode.samples(container) for container in window))
-            self._after_step(window, weights, outcome)
+            self._after_step(window, weights, outcomes)
             for call in self.callbacks.on_step_end:
                 call(self)
             if self._validates_at_step():
@@ -228,9 +228,13 @@ class Trainer:
                 container["epoch"] = epoch
             yield window
 
-    def _after_step(self, window: Sequence[Container], weights: Sequence[Any], outcome: Outcome) -> None:
-        """Counts the step, measures it, and logs it where it is due."""
-        applied = outcome == "applied"
+    def _after_step(
+        self, window: Sequence[Container], weights: Sequence[Any], outcomes: Sequence[Outcome]
+    ) -> None:
+        """Counts the step, measures it, and logs it where it is due. It counts if any phase was applied."""
+        applied = "applied" in outcomes
+        skipped = [outcome for outcome in outcomes if outcome != "applied"]
+        finite = "skipped as not finite" not in skipped
         self.state.global_step += applied
         self.state.skipped_steps += not applied
         guard = self.services.guard
@@ -240,20 +244,19 @@ class Trainer:
         step_means = WeightedMeans()
         for container, weight in zip(window, weights, strict=True):
             measured = self.mode.measure(container)
-            if outcome != "skipped as not finite":
+            if finite:
                 self.progress.means.add(measured, weight)
-            if logs or not applied:
+            if logs or skipped:
                 step_means.add(measured, weight)
             for call in self.callbacks.on_batch_end:
                 call(self, "train", container)
         if logs:
             self._log_step(step_means)
-        if not applied:
-            self.event("skipped_step", reason=outcome, **step_means.compute())
-        if outcome == "skipped as not finite" and guard is not None:
-            if guard.policy == "stop":
-                self._require_finite()
-            guard.skip(self.state.global_step)
+        for reason in skipped:
+            self.event("skipped_step", reason=reason, **step_means.compute())
+        if not finite and guard is not None:
+            self._require_finite()
+            guard.require_budget(self.state.global_step)
 
     def _log_step(self, means: WeightedMeans) -> None:
         """One transfer from the device holds every number of the record, and whether all is finite."""
@@ -261,9 +264,9 @@ class Trainer:
         if update.grad_norm is not None:
             means.add({"grad_norm": update.grad_norm}, 1.0)
         if guard is not None:
-            means.add({"flag": guard.flag}, 1.0)
+            means.add({"__flag__": guard.flag}, 1.0)
         metrics = means.compute()
-        flagged = metrics.pop("flag", 0.0) > 0
+        flagged = metrics.pop("__flag__", 0.0) > 0
         self._record("batch", {**metrics, "lr": update.applied_lr, **self.progress.rates()})
         if flagged:
             self._require_finite()
@@ -309,7 +312,7 @@ class Trainer:
 
         return evaluate(
             self.mode,
-            list(self.parts.models.values()),
+            self.parts.modules(),
             source,
             self.strategy.device,
             self._dtype,
@@ -357,8 +360,8 @@ class Trainer:
             return
         self.state.global_step = self._steps_before + clean
         raise NonFiniteError(
-            f"the loss or a gradient of step {self.state.global_step + 1} is not finite; the weights are those "
-            "before that step, and the last checkpoint is untouched; a smaller optimizer.lr, "
+            f"the loss or a gradient of step {self.state.global_step + 1} is not finite; no optimizer has "
+            "seen it, and the last checkpoint is untouched; a smaller optimizer.lr, "
             "trainer.max_grad_norm or cleaner data may help, and trainer.nonfinite: skip leaves such steps out"
         )
 

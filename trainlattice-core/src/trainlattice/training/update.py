@@ -10,9 +10,11 @@ from torch import Tensor
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
+from trainlattice.diagnostics.errors import NonFiniteError
 from trainlattice.training.nonfinite import FiniteGuard
 from trainlattice.training.strategy import Strategy
 
+SMALLEST_SCALE = 2.0**-24
 Outcome = Literal["applied", "skipped by the scaler", "skipped as not finite"]
 
 
@@ -79,6 +81,7 @@ class Update:
             gradients = [p.grad for p in self._parameters if p.grad is not None]
             self.guard.inspect(losses, gradients, self.grad_norm)
             if not self._defers and self.guard.refuses_now():
+                self.guard.count_refusal()
                 return "skipped as not finite"
         if self.scaler is None:
             self.optimizer.step()
@@ -93,7 +96,13 @@ class Update:
         before = scaler.get_scale()
         scaler.step(self.optimizer)
         scaler.update()
-        return scaler.get_scale() >= before
+        after = scaler.get_scale()
+        if after < SMALLEST_SCALE:
+            raise NonFiniteError(
+                "the gradients stayed non-finite however small the gradient scale of fp16 became: the loss or the "
+                "data is not finite; bf16 has the range of fp32"
+            )
+        return after >= before
 
     def state_dict(self) -> dict[str, Any]:
         return {
