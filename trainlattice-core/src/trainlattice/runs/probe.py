@@ -44,7 +44,7 @@ def probe(
     if not on_meta or _has_lazy_parameters(models):
         mode = build_mode(models)
         try:
-            _check(models, mode, batch, torch.device("cpu"))
+            _check(models, mode, batch, torch.device("cpu"), beside)
         except Exception as error:  # any exception of a model or loss means that it cannot take this batch
             raise does_not_fit(describe(batch), error) from error
     return models
