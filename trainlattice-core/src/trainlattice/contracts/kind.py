@@ -23,7 +23,8 @@ class Kind:
     :param name: such as ``model``.
     :param section: the top-level key under which a configuration names components of this kind.
     :param form: ``one`` component in the section, or a ``list`` of them.
-    :param arguments: what a target of this kind may ask for: it is called by keyword with those of
+    :param arguments: what a target of this kind may ask for, of ``options``, ``seed`` and ``data`` for kinds
+        that plugins bring: it is called by keyword with those of
         these that its signature names.
     :param settings: ``"module:Class"`` of the Options with the keys that core reads beside the
         component's own (``batch_size`` of a dataset).

@@ -78,7 +78,7 @@ def build(resolution: Resolution, *, budget: int | None = None, observed: bool =
     guard = FiniteGuard(config.trainer.nonfinite, strategy.device, budget=config.trainer.nonfinite_budget)
     loss = builder.loss(splits.contract)
     builder.targets(splits, loss)
-    others = builder.others()
+    others = builder.others(splits.contract)
     try:
         sample = train.sample_batch()
     except BatchError as error:
@@ -131,9 +131,14 @@ class _Builder:
         self.config = resolution.config
 
     def call(self, component: ResolvedComponent, **available: Any) -> Any:
-        """Calls a component's target with those of the arguments of its kind that it names."""
+        """Calls a component's target with those of the arguments of its kind that it names.
+
+        :param available: what has been built so far; a kind offers its targets what its ``arguments`` name.
+        """
         target = component.registered.target
-        arguments = _accepted(component, target, {"options": component.options, **available})
+        available = {"options": component.options, **available}
+        offered = {n: available[n] for n in component.registered.kind.arguments if n in available}
+        arguments = _accepted(component, target, offered)
         try:
             return target(**arguments)
         except OptionError as error:
@@ -299,21 +304,20 @@ class _Builder:
             except RuntimeError as error:  # dynamo's errors, such as a backend that does not exist
                 raise (translated(error) or error) from error
 
-    def others(self) -> dict[str, Any]:
+    def others(self, data: DatasetContract) -> dict[str, Any]:
         """Components of kinds that plugins brought, by section: one, or a list or mapping of them."""
         core_sections = {kind.section for kind in CORE_KINDS}
         built: dict[str, Any] = {}
+        known = {"seed": self.config.experiment.seed, "data": data}
         for section, found in self.config.sections.items():
             if section in core_sections:
                 continue
             if isinstance(found, ResolvedComponent):
-                built[section] = self.call(found, seed=self.config.experiment.seed)
+                built[section] = self.call(found, **known)
             elif isinstance(found, tuple):
-                built[section] = [self.call(c, seed=self.config.experiment.seed) for c in found]
+                built[section] = [self.call(component, **known) for component in found]
             else:
-                built[section] = {
-                    role: self.call(c, seed=self.config.experiment.seed) for role, c in found.items()
-                }
+                built[section] = {role: self.call(component, **known) for role, component in found.items()}
         return built
 
     def updates(

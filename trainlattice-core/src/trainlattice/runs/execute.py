@@ -13,7 +13,6 @@ from typing import Any
 from trainlattice.checkpoint.durable import write_durably
 from trainlattice.checkpoint.store import CheckpointStore
 from trainlattice.config.resolve import Resolution
-from trainlattice.contracts.settings import TrainerSettings
 from trainlattice.diagnostics.errors import TrainLatticeError
 from trainlattice.plugin.lifecycle import RunInfo, RunOutcome
 from trainlattice.runs.build import Built, build
@@ -28,7 +27,7 @@ from trainlattice.training.callbacks import Callback, CallbackList
 from trainlattice.training.checkpointing import Checkpointer
 from trainlattice.training.failures import translated
 from trainlattice.training.state import TrainerState
-from trainlattice.training.trainer import Services, Trainer, steps_per_epoch, total_steps
+from trainlattice.training.trainer import Services, Trainer, is_complete, steps_per_epoch, total_steps
 
 logger = logging.getLogger(__name__)
 
@@ -45,7 +44,7 @@ def execute_run(
     for warning in resolution.warnings:
         logger.warning("%s", warning.render())
     point = find_resume_point(resume, resolution) if resume is not None else None
-    if point is not None and _is_complete(point, config.trainer):
+    if point is not None and is_complete(config.trainer, point.state):
         return _nothing_to_train(point, resolution)
     built = build(resolution, budget=point.checkpoint.budget if point else None)
     extra = [(f"extra#{index}", callback) for index, callback in enumerate(extra_callbacks, start=1)]
@@ -186,16 +185,8 @@ def _outcome(result: RunResult) -> RunOutcome:
     )
 
 
-def _is_complete(point: ResumePoint, settings: TrainerSettings) -> bool:
-    saved = point.checkpoint.trainer
-    return (settings.epochs is not None and saved["epoch"] >= settings.epochs) or (
-        settings.max_steps is not None and saved["global_step"] >= settings.max_steps
-    )
-
-
 def _nothing_to_train(point: ResumePoint, resolution: Resolution) -> RunResult:
-    state = TrainerState()
-    state.load_state_dict(point.checkpoint.trainer)
+    state = point.state
     logger.info(
         "%s has completed %d epochs, %d steps: nothing is left to train; raise trainer.epochs or "
         "trainer.max_steps to train on",

@@ -15,6 +15,7 @@ from trainlattice.runs.build import Built
 from trainlattice.runs.provenance import component_records, drift, require_installed
 from trainlattice.training.callbacks import CallbackList
 from trainlattice.training.checkpointing import restore_objects, restore_progress
+from trainlattice.training.state import TrainerState
 from trainlattice.training.trainer import Trainer
 
 logger = logging.getLogger(__name__)
@@ -27,6 +28,13 @@ class ResumePoint:
     path: Path
     checkpoint: Checkpoint
     early_stopping_changed: bool
+
+    @property
+    def state(self) -> TrainerState:
+        """How far the checkpoint's run had come."""
+        state = TrainerState()
+        state.load_state_dict(self.checkpoint.trainer)
+        return state
 
     def restore_objects(self, built: Built, callbacks: CallbackList) -> None:
         """Loads models, optimizers and callbacks. Raises CheckpointError if their state does not fit."""

@@ -39,7 +39,8 @@ class FiniteGuard:
         if norm is not None:
             values = [norm.detach().float(), *(loss.detach().float() for loss in losses)]
         else:
-            values = [*gradients, *(loss.detach() for loss in losses)]
+            dense = [g.coalesce().values() if g.is_sparse else g for g in gradients]
+            values = [*dense, *(loss.detach() for loss in losses)]
         for group in _by_type(values):
             # The scaler's kernel: one pass over all tensors, which are multiplied by one.
             torch._amp_foreach_non_finite_check_and_unscale_(group, self.flag, self._one)

@@ -117,10 +117,7 @@ class Trainer:
     @property
     def is_complete(self) -> bool:
         """Whether every epoch or step that the settings ask for has been taken."""
-        epochs, steps = self.settings.epochs, self.settings.max_steps
-        return (epochs is not None and self.state.epoch >= epochs) or (
-            steps is not None and self.state.global_step >= steps
-        )
+        return is_complete(self.settings, self.state)
 
     def request_stop(self, reason: str) -> None:
         """Ends the run at the end of this epoch, after its checkpoint; the reason is recorded."""
@@ -409,6 +406,14 @@ def steps_per_epoch(train: BatchSource, accumulate: int) -> int | None:
     """Optimizer steps in an epoch, a last window that is not full included; None for a stream without length."""
     batches = train.batches_per_epoch
     return None if batches is None else math.ceil(batches / accumulate)
+
+
+def is_complete(settings: TrainerSettings, state: TrainerState) -> bool:
+    """Whether a run in this state has nothing left to do."""
+    epochs, steps = settings.epochs, settings.max_steps
+    return (epochs is not None and state.epoch >= epochs) or (
+        steps is not None and state.global_step >= steps
+    )
 
 
 def total_steps(settings: TrainerSettings, steps_per_epoch: int | None) -> int | None:
