@@ -1,0 +1,151 @@
+"""Opens the data of a run and checks it, as far as it can be checked without a model."""
+
+from __future__ import annotations
+
+import multiprocessing
+import pickle
+from collections.abc import Iterator
+from multiprocessing.reduction import ForkingPickler
+from typing import Any
+
+from torch.utils.data import IterableDataset
+
+from trainlattice.config.contracts import model_problems, task_problems
+from trainlattice.config.resolve import Resolution
+from trainlattice.config.resolved import ResolvedComponent
+from trainlattice.contracts.records import DatasetContract, LossContract, ModelContract
+from trainlattice.contracts.settings import DatasetSettings
+from trainlattice.data.container import BatchError
+from trainlattice.data.loader import MapSource
+from trainlattice.data.source import BatchSource
+from trainlattice.data.splits import MapDataset, Splits, TensorData
+from trainlattice.data.stream import StreamSource
+from trainlattice.diagnostics.diagnostic import Diagnostic
+from trainlattice.diagnostics.errors import ConfigError, PluginError
+from trainlattice.runs.targets import call_target, config_error
+from trainlattice.training.targets import TargetError, class_target, not_finite, outside_classes
+
+
+class DataOpener:
+    """The dataset of a configuration, step by step; every fault is a ConfigError at its place."""
+
+    def __init__(self, resolution: Resolution) -> None:
+        self.resolution = resolution
+        self.config = resolution.config
+
+    def splits(self) -> Splits:
+        """Opens the dataset; what it yields fits the configuration as far as its contract states."""
+        component = self.config.one("dataset")
+        assert component is not None
+        splits = call_target(self.resolution, component, seed=self.config.experiment.seed)
+        if not isinstance(splits, Splits):
+            raise PluginError(
+                f"{component.registered.what} returned a {type(splits).__name__}, "
+                "expected trainlattice.data.Splits"
+            )
+        for name in ("train", "val", "test"):
+            split = getattr(splits, name)
+            if isinstance(split, Iterator):
+                raise self.no_data(
+                    f"the {name} split of dataset {component.name!r} is a {type(split).__name__}, which can be "
+                    "read only once; give an object whose __iter__ begins anew"
+                )
+            if split is not None and hasattr(split, "__len__") and len(split) == 0:
+                hint = "" if name == "train" else f"; a dataset without {name} data has {name}=None"
+                raise self.no_data(f"the {name} split of dataset {component.name!r} is empty{hint}")
+        if splits.val is None and self.config.trainer.early_stopping is not None:
+            message = f"dataset {component.name!r} has no validation data to stop early on"
+            raise config_error(self.resolution, ("trainer", "early_stopping"), "contract", message)
+        self.contracts(component, splits.contract)
+        return splits
+
+    def sources(self, splits: Splits) -> tuple[BatchSource, BatchSource | None, BatchSource | None]:
+        """The batches of each split; those of training are shuffled."""
+        component = self.config.one("dataset")
+        assert component is not None
+        assert isinstance(component.settings, DatasetSettings)
+        settings = component.settings
+
+        def source(split: Any, *, trains: bool) -> BatchSource:
+            common: dict[str, Any] = {
+                "batch_size": settings.batch_size,
+                "seed": self.config.experiment.seed,
+                "num_workers": settings.num_workers,
+                "drop_last": settings.drop_last and trains,
+                "start_method": settings.start_method,
+            }
+            self.require_sendable(split, settings)
+            # torch gives its iterable datasets a __getitem__ that only raises.
+            if isinstance(split, MapDataset) and not isinstance(split, IterableDataset):
+                return MapSource(split, shuffle=trains, **common)
+            return StreamSource(split, **common)
+
+        train = source(splits.train, trains=True)
+        if train.batches_per_epoch == 0:
+            raise self.no_data(
+                f"drop_last leaves nothing of the training samples: there are fewer than batch_size "
+                f"({settings.batch_size})"
+            )
+        val, test = (source(s, trains=False) if s is not None else None for s in (splits.val, splits.test))
+        return train, val, test
+
+    def require_sendable(self, split: Any, settings: DatasetSettings) -> None:
+        """Loader processes that are not forked get the dataset as a pickle."""
+        method = settings.start_method or multiprocessing.get_start_method()
+        if settings.num_workers == 0 or method == "fork":
+            return
+        try:
+            ForkingPickler.dumps(split)
+        except (pickle.PicklingError, AttributeError, TypeError) as error:
+            raise config_error(
+                self.resolution,
+                ("dataset", "num_workers"),
+                "not-picklable",
+                f"the dataset, a {type(split).__name__}, cannot be sent to loader processes ({error}); use "
+                "module-level functions instead of lambdas, start_method: fork, or num_workers: 0",
+            ) from error
+
+    def no_data(self, message: str, code: str = "no-data") -> ConfigError:
+        return config_error(self.resolution, ("dataset",), code, message)
+
+    def contracts(self, dataset: ResolvedComponent, opened: DatasetContract) -> None:
+        """The static comparison again, with what the opened data states."""
+        problems: list[Diagnostic] = []
+        model, loss = self.config.one("model"), self.config.one("loss")
+        locate = self.resolution.locate
+        if model is not None and isinstance(model.contract, ModelContract):
+            problems += model_problems(model, model.contract, dataset.name, opened, locate)
+        if loss is not None and isinstance(loss.contract, LossContract):
+            problems += task_problems(loss, loss.contract, dataset.name, opened, locate)
+        if problems:
+            raise ConfigError(problems)
+
+    def targets(self, splits: Splits, loss: Any) -> None:
+        """Targets in memory are looked at once, before the run: integers of any width become int64, and a
+        class that does not exist or a target that is NaN is shown with its row."""
+        for name in ("train", "val", "test"):
+            split = getattr(splits, name)
+            if not isinstance(split, TensorData):
+                continue
+            fault = None
+            try:
+                if getattr(loss, "task", None) == "classification":
+                    split.targets = class_target(split.targets)
+                    if splits.contract.num_outputs is not None:
+                        ignored = getattr(loss, "ignore_index", None)
+                        fault = outside_classes(split.targets, splits.contract.num_outputs, ignored)
+                else:
+                    fault = not_finite(split.targets)
+            except TargetError as error:
+                fault = str(error)
+            if fault is not None:
+                dataset = self.config.one("dataset")
+                named = dataset.name if dataset else ""
+                raise self.no_data(f"the {name} split of dataset {named!r}: {fault}", code="target")
+
+    def sample_batch(self, source: BatchSource) -> Any:
+        """Two samples, to try the models with."""
+        try:
+            return source.sample_batch()
+        except BatchError as error:
+            raise self.no_data(str(error)) from error
