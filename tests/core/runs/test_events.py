@@ -44,7 +44,7 @@ def captured_warnings():
 
 
 def test_every_line_of_runs_of_every_form_is_valid(tmp_path):
-    """The schema is applied here on its own, whatever the helper that reads records does."""
+    """The schema is applied here on its own, whatever the function that reads records does."""
     train(tiny(), tmp_path)
     train(
         tiny(scheduler={"name": "warmup_cosine"}, trainer={"max_grad_norm": 1.0, "precision": "bf16"}),
