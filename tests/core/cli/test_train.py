@@ -281,3 +281,15 @@ def test_the_command_is_recorded_so_that_it_can_be_run_again(
     assert manifest_of(only_run(project / "runs"))["command"] == (
         "trainlattice train 'my cfg.yaml' --set trainer.epochs=1"
     )
+
+
+def test_an_interrupted_run_says_how_to_continue(cli: Callable, project: Path):
+    said = cli("train", *act("interrupt"))
+    assert said.code == 130
+    line = next(line for line in said.out.splitlines() if "to continue: " in line)
+    assert "interrupted" in line
+    resumed = cli(
+        *shlex.split(line.partition("to continue: ")[2])[1:], "--set", "callbacks=[{name: act, act: nothing}]"
+    )
+    assert resumed.code == 0
+    assert "epoch 3/3" in resumed.out

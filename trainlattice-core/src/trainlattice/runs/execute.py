@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import shlex
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -119,6 +120,10 @@ def _recorded_failure(manifest: Manifest, trainer: Trainer, hooks: Any, info: Ru
             trainer.event("end", status=status)
         except TrainLatticeError as unwritten:
             logger.warning("%s", unwritten)
+        if (info.directory / "checkpoints" / "last.pt").is_file():
+            logger.info("%s; to continue: trainlattice resume %s", status, shlex.quote(str(info.directory)))
+        else:
+            logger.info("%s before the first checkpoint; the run directory is %s", status, info.directory)
         try:
             hooks.trainlattice_run_failed(run=info, error=error)
         except BaseException:
