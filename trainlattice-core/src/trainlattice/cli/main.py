@@ -8,7 +8,7 @@ import os
 import sys
 from contextlib import suppress
 from importlib import import_module
-from typing import Any
+from typing import Any, TextIO
 
 import click
 
@@ -99,7 +99,14 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a name that the locale cannot show is no reason to fail
             stream.reconfigure(errors="backslashreplace")
-    sys.exit(run(sys.argv[1:]))
+    code = run(sys.argv[1:])
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            if stream is not None:
+                stream.flush()
+        except OSError:
+            _discard(stream)  # else the interpreter tries again when it ends, and exits with 120
+    sys.exit(code)
 
 
 def run(arguments: list[str]) -> int:
@@ -122,10 +129,15 @@ def run(arguments: list[str]) -> int:
         return 130
     except BrokenPipeError:
         # The reader of our output is gone. What is on disk stays; the interpreter must not complain again.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _discard(sys.stdout)
         return 1
     except Exception as error:
         return _report(error, show_traceback)
+
+
+def _discard(stream: TextIO) -> None:
+    """Sends what a stream still holds nowhere."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def _tell(text: str) -> None:
