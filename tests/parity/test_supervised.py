@@ -57,10 +57,15 @@ LOSSES: dict[str, Any] = {
     "l1": functional.l1_loss,
 }
 OPTIMIZERS: dict[str, tuple[Any, dict[str, Any]]] = {
-    "adamw": (torch.optim.AdamW, {"name": "adamw"}),
-    "adam": (torch.optim.Adam, {"name": "adam"}),
-    "sgd": (torch.optim.SGD, {"name": "sgd"}),
-    "momentum": (partial(torch.optim.SGD, momentum=0.9), {"name": "sgd", "momentum": 0.9}),
+    "adamw": (partial(torch.optim.AdamW, fused=True), {"name": "adamw"}),
+    "adam": (partial(torch.optim.Adam, fused=True), {"name": "adam"}),
+    "sgd": (partial(torch.optim.SGD, fused=True), {"name": "sgd"}),
+    "adamw_foreach": (
+        partial(torch.optim.AdamW, foreach=True),
+        {"name": "adamw", "implementation": "foreach"},
+    ),
+    "sgd_loop": (partial(torch.optim.SGD, foreach=False), {"name": "sgd", "implementation": "loop"}),
+    "momentum": (partial(torch.optim.SGD, momentum=0.9, fused=True), {"name": "sgd", "momentum": 0.9}),
 }
 
 

@@ -21,6 +21,7 @@ from support.runs import (
 from trainlattice import Callback, register_model, register_optimizer
 from trainlattice.diagnostics.errors import NonFiniteError
 from trainlattice.training.nonfinite import FiniteGuard, all_finite
+from trainlattice.training.state import TrainerState
 from trainlattice.training.strategy import SingleDevice
 from trainlattice.training.update import Update
 
@@ -42,7 +43,7 @@ def fused_adamw(params):
 
 def updated(name, policy="stop", **arguments):
     model = Line(LineOptions(w0=0.5))
-    guard = FiniteGuard(policy, CPU, budget=arguments.pop("budget", 10))
+    guard = FiniteGuard(policy, CPU, budget=10)
     return model, guard, Update(MAKERS[name](model.parameters()), SingleDevice(CPU), guard=guard, **arguments)
 
 
@@ -74,11 +75,12 @@ def test_stop_freezes_weights_and_optimizer_at_the_first_bad_step(name, bad, cli
     step(model, guard, update)
     step(model, guard, update)
     before = state(model, update)
-    assert guard.clean_steps() is None
+    guard.require_clean()
     for x in (bad, 1.0, 1.0):
         step(model, guard, update, x)
     assert_identical(state(model, update), before)
-    assert guard.clean_steps() == 2
+    with pytest.raises(NonFiniteError, match="of step 3 is not finite"):
+        guard.require_clean()
 
 
 @pytest.mark.parametrize("name", ["fused_adamw", "fused_sgd"])
@@ -113,27 +115,27 @@ def test_skip_leaves_out_the_step_and_nothing_else(name):
     step(*other)
     step(*other)
     assert_identical(state(model, update), state(other[0], other[2]))
-    assert guard.skipped == 1
 
 
 def test_continue_does_what_the_optimizer_does():
     model, guard, update = updated("sgd", "continue")
     assert step(model, guard, update, NAN) == "applied"
     assert math.isnan(model.w.item())
-    assert guard.clean_steps() is None
+    guard.require_clean()
 
 
 @pytest.mark.parametrize("budget", [0, 2])
 def test_the_budget_is_how_many_steps_may_be_left_out(budget):
-    guard = FiniteGuard("skip", CPU, budget=budget)
-    for _ in range(budget):
-        guard.count_refusal()
-        guard.require_budget(7)
-    guard.count_refusal()
+    guard, state = FiniteGuard("skip", CPU, budget=budget), TrainerState(global_step=7)
+    guard.begin(state)
+    for skipped in range(budget + 1):
+        state.nonfinite_updates = skipped
+        guard.require_budget()
+    state.nonfinite_updates = budget + 1
     with pytest.raises(
-        NonFiniteError, match=rf"{budget + 1} steps .* after step 7.*nonfinite_budget \({budget}\)"
+        NonFiniteError, match=rf"{budget + 1} updates .* after step 7.*nonfinite_budget \({budget}\)"
     ):
-        guard.require_budget(7)
+        guard.require_budget()
 
 
 @pytest.mark.parametrize("bad", range(3))

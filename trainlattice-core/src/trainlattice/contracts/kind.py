@@ -126,8 +126,9 @@ CORE_KINDS = (
         "optimizer",
         "optimizer",
         summary="a torch.optim.Optimizer",
-        arguments=("options", "params"),
-        reserved=frozenset({"implementation", "groups"}),
+        arguments=("options", "params", "implementation"),
+        settings="trainlattice.contracts.settings:OptimizerSettings",
+        reserved=frozenset({"groups"}),
     ),
     Kind(
         "scheduler",

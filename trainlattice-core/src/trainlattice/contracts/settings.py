@@ -16,6 +16,8 @@ from trainlattice.contracts.options import (
     PositiveInt,
 )
 
+Implementation = Literal["auto", "fused", "foreach", "loop"]
+
 
 def _visible(name: str) -> str:
     if not name.strip() or not name.isprintable():
@@ -142,6 +144,17 @@ class DatasetSettings(Options):
         None, description="How loader processes begin; null: Python's default."
     )
     drop_last: bool = Field(False, description="Leave out a last training batch that is not full.")
+
+
+class OptimizerSettings(Options):
+    """Keys that core reads beside the options of an optimizer."""
+
+    implementation: Implementation = Field(
+        "auto",
+        description="Which of torch's kernels make the update: one for all tensors and the whole update (fused), "
+        "one per operation for all tensors (foreach), one per tensor and operation (loop); auto: fused "
+        "where torch has it.",
+    )
 
 
 CORE_SECTIONS: dict[str, type[Options]] = {

@@ -8,17 +8,19 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.optim import Optimizer
 
 from trainlattice.config.resolve import Resolution
 from trainlattice.config.resolved import ResolvedComponent
 from trainlattice.contracts.kind import CORE_KINDS
 from trainlattice.contracts.records import DatasetContract
+from trainlattice.contracts.settings import OptimizerSettings
 from trainlattice.data.seeding import seed_everything
 from trainlattice.data.source import BatchSource
 from trainlattice.diagnostics.errors import ConfigError, PluginError
 from trainlattice.runs.opening import DataOpener
 from trainlattice.runs.probe import probe
-from trainlattice.runs.targets import call_target, config_error
+from trainlattice.runs.targets import call_target, config_error, takes
 from trainlattice.training.callbacks import Callback
 from trainlattice.training.failures import translated
 from trainlattice.training.mode import Mode, Parts
@@ -47,17 +49,24 @@ class Built:
     guard: FiniteGuard
 
 
-def build(resolution: Resolution, *, budget: int | None = None, observed: bool = True) -> Built:
+def build(
+    resolution: Resolution,
+    *,
+    budget: int | None = None,
+    implementations: Mapping[str, str] | None = None,
+    observed: bool = True,
+) -> Built:
     """Opens the data and builds everything, in the order: data, models, optimizers, loss, mode, callbacks.
 
     :param budget: of the checkpoint that is resumed; by default the length of the run.
+    :param implementations: of the optimizers of that checkpoint by role: other kernels round otherwise.
     :param observed: whether callbacks are built too.
     :raises ConfigError: for an option or contract that only the opened data shows to be wrong.
     """
     config = resolution.config
     strategy = SingleDevice(choose_device(resolution))
     seed_everything(config.experiment.seed)
-    builder = _Builder(resolution)
+    builder = _Builder(resolution, implementations or {})
     builder.require_targets()
     opener = DataOpener(resolution)
     splits = opener.splits()
@@ -110,9 +119,10 @@ def choose_device(resolution: Resolution) -> torch.device:
 
 
 class _Builder:
-    def __init__(self, resolution: Resolution) -> None:
+    def __init__(self, resolution: Resolution, implementations: Mapping[str, str]) -> None:
         self.resolution = resolution
         self.config = resolution.config
+        self.implementations = implementations
 
     def call(self, component: ResolvedComponent, **available: Any) -> Any:
         return call_target(self.resolution, component, **available)
@@ -193,7 +203,7 @@ class _Builder:
             if not params:
                 message = "the model has no parameter to train"
                 raise config_error(self.resolution, ("model",), "contract", message)
-            optimizer = self.call(component, params=params)
+            optimizer = self.optimizer(role, component, params)
             schedule = schedulers.get(role) or schedulers.get("scheduler")
             scheduler = (
                 self.call(schedule, optimizer=optimizer, total_steps=budget) if schedule is not None else None
@@ -207,6 +217,22 @@ class _Builder:
                 guard=guard,
             )
         return updates
+
+    def optimizer(self, role: str, component: ResolvedComponent, params: list[nn.Parameter]) -> Optimizer:
+        """An optimizer with the implementation that the checkpoint had, else with the one asked for."""
+        settings = component.settings
+        wanted = settings.implementation if isinstance(settings, OptimizerSettings) else "auto"
+        if wanted != "auto" and not takes(component, "implementation"):
+            raise config_error(
+                self.resolution,
+                (*component.path, "implementation"),
+                "invalid-value",
+                f"{component.registered.what} has one implementation only: leave this key out",
+            )
+        optimizer: Optimizer = self.call(
+            component, params=params, implementation=self.implementations.get(role, wanted)
+        )
+        return optimizer
 
     def mode(self, parts: Parts) -> Mode:
         component = self.config.one("mode")

@@ -47,7 +47,11 @@ def execute_run(
     point = find_resume_point(resume, resolution) if resume is not None else None
     if point is not None and is_complete(config.trainer, point.state):
         return _nothing_to_train(point, resolution)
-    built = build(resolution, budget=point.checkpoint.budget if point else None)
+    built = build(
+        resolution,
+        budget=point.checkpoint.budget if point else None,
+        implementations=point.implementations if point else None,
+    )
     extra = [(f"extra#{index}", callback) for index, callback in enumerate(extra_callbacks, start=1)]
     callbacks = CallbackList([*built.callbacks, *extra])
     if point is not None:
@@ -72,7 +76,13 @@ def execute_run(
             hooks.trainlattice_run_created(run=info)
             logger.info("run directory: %s", run.path)
             logger.info("%s", _size(built))
-            manifest.update(status="running", started=now(), **_progress(trainer.state))
+            implementations = {role: update.implementation for role, update in built.parts.updates.items()}
+            manifest.update(
+                status="running",
+                started=now(),
+                optimizer_implementation=implementations,
+                **_progress(trainer.state),
+            )
             _announce_start(trainer, point, config.experiment.seed)
             trainer.fit()
             trainer.event("end", status="finished")

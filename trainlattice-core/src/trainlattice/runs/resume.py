@@ -36,6 +36,16 @@ class ResumePoint:
         state.load_state_dict(self.checkpoint.trainer)
         return state
 
+    @property
+    def implementations(self) -> dict[str, str]:
+        """Of its optimizers, by role, as far as they told."""
+        states = self.checkpoint.states
+        return {
+            name.removeprefix("update/"): state["implementation"]
+            for name, state in states.items()
+            if name.startswith("update/") and isinstance(state, dict) and state.get("implementation")
+        }
+
     def restore_objects(self, built: Built, callbacks: CallbackList) -> None:
         """Loads models, optimizers and callbacks. Raises CheckpointError if their state does not fit."""
         restore_objects(built.parts, built.mode, callbacks, self.checkpoint, str(self.path))

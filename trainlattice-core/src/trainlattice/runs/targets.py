@@ -42,6 +42,11 @@ def call_target(resolution: Resolution, component: ResolvedComponent, **availabl
         raise PluginError(f"{what} could not be built: {type(error).__name__}: {error}") from error
 
 
+def takes(component: ResolvedComponent, argument: str) -> bool:
+    """Whether the target of a component names an argument of its kind."""
+    return argument in inspect.signature(component.registered.target).parameters
+
+
 def config_error(resolution: Resolution, path: nodes.Path, code: str, message: str) -> ConfigError:
     """A mistake that only building shows, at its place in the configuration."""
     return ConfigError([Diagnostic(code, message, resolution.locate(path), nodes.dotted(path))])

@@ -18,6 +18,10 @@ def translated(error: BaseException) -> TrainLatticeError | None:
         return OutOfMemoryError(
             f"{_first_line(error)}\n  a smaller dataset.batch_size with trainer.accumulate needs less memory"
         )
+    if isinstance(error, RuntimeError) and "_fused_" in str(error) and "sparse gradients" in str(error):
+        return TrainLatticeError(
+            f"{_first_line(error)}: optimizer.implementation: loop does, and so does foreach"
+        )
     homes = {cls.__module__ for cls in type(error).__mro__}
     if any(home.startswith(("torch._dynamo", "torch._inductor")) for home in homes):
         return CompileError(

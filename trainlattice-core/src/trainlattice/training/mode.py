@@ -27,11 +27,14 @@ class Phase:
         returns the loss to go backward from.
     :param averaged: whether the loss is a mean over samples, so that micro-batches are weighted by their
         share of the window; a sum is not.
+    :param last: whether no later phase of the window needs what this one left in the containers. Each micro-batch
+        is then measured as soon as its loss went backward, and its predictions need no memory any longer.
     """
 
     update: str
     loss: Callable[[Container], Tensor]
     averaged: bool = True
+    last: bool = False
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from trainlattice.diagnostics.errors import NonFiniteError
+from trainlattice.training.state import TrainerState
 
 Policy = Literal["stop", "skip", "continue"]
 
@@ -20,15 +21,17 @@ class FiniteGuard:
     weights alone from that step on, until the host looks (at a log, an epoch's end, before a checkpoint). So
     the optimizer never sees a bad gradient, and no step waits for the device. ``skip`` decides each step on
     the host. ``continue`` watches nothing.
+
+    :param budget: how many updates ``skip`` may leave out.
     """
 
-    def __init__(self, policy: Policy, device: torch.device, *, budget: int) -> None:
+    def __init__(self, policy: Policy, device: torch.device, *, budget: int = 0) -> None:
         self.policy = policy
         self.budget = budget
-        self.skipped = 0
         self.flag = torch.zeros((), device=device)
         self._one = torch.ones((), device=device)
         self._clean_steps = torch.zeros((), dtype=torch.int64, device=device)
+        self.begin(TrainerState())
 
     @property
     def watches(self) -> bool:
@@ -45,35 +48,46 @@ class FiniteGuard:
             # The scaler's kernel: one pass over all tensors, which are multiplied by one.
             torch._amp_foreach_non_finite_check_and_unscale_(group, self.flag, self._one)
 
+    def refuses_now(self) -> bool:
+        """Whether this update must not be made; reads the device. Used where the optimizer cannot tell. With
+        ``skip`` the next update is judged by itself."""
+        refuses = bool(self.flag.item())
+        if refuses and self.policy == "skip":
+            self.flag.zero_()
+        return refuses
+
     def count_step(self) -> None:
-        """After each step that was not refused."""
+        """After each step in which an update was made."""
         if self.policy == "stop":
             self._clean_steps += self.flag == 0
 
-    def refuses_now(self) -> bool:
-        """Whether this step must not be taken; reads the device. Used where the optimizer cannot tell."""
-        return bool(self.flag.item())
-
-    def count_refusal(self) -> None:
-        """After an update that was not made. With ``skip`` the next one is judged by itself."""
-        self.skipped += 1
-        if self.policy == "skip":
-            self.flag.zero_()
-
-    def require_budget(self, step: int) -> None:
-        """Raises NonFiniteError if more updates were skipped than the budget allows."""
-        if self.policy == "skip" and self.skipped > self.budget:
+    def require_budget(self) -> None:
+        """Raises NonFiniteError if more updates were left out than the budget allows."""
+        skipped = self._state.nonfinite_updates
+        if self.policy == "skip" and skipped > self.budget:
             raise NonFiniteError(
-                f"{self.skipped} steps had a loss or gradient that is not finite, the last after step {step}: "
+                f"{skipped} updates had a loss or gradient that is not finite, the last after step "
+                f"{self._state.global_step}: "
                 f"more than trainer.nonfinite_budget ({self.budget}) allows"
             )
 
-    def clean_steps(self) -> int | None:
-        """With ``stop``: None if all is well, else the number of steps that this process took before the first
-        bad one. Reads the device."""
-        if self.policy == "stop" and self.flag.item():
-            return int(self._clean_steps.item())
-        return None
+    def begin(self, state: TrainerState) -> None:
+        """From now on steps are counted from where the state stands."""
+        self._state, self._first_step = state, state.global_step
+
+    def require_clean(self) -> None:
+        """Looks at the flag, which waits for the device.
+
+        :raises NonFiniteError: if it is up; the state then stands at the last step before the first bad one.
+        """
+        if self.policy != "stop" or not self.flag.item():
+            return
+        clean = self._state.global_step = self._first_step + int(self._clean_steps.item())
+        raise NonFiniteError(
+            f"the loss or a gradient of step {clean + 1} is not finite; no optimizer has "
+            "seen it, and the last checkpoint is untouched; a smaller optimizer.lr, "
+            "trainer.max_grad_norm or cleaner data may help, and trainer.nonfinite: skip leaves such steps out"
+        )
 
 
 def all_finite(state: Any) -> bool:

@@ -18,6 +18,7 @@ class TrainerState:
     :param stale_validations: consecutive validations without improvement.
     :param stop_reason: why the run ended before its last epoch.
     :param skipped_steps: windows that updated nothing, for the scaler or for what is not finite.
+    :param nonfinite_updates: updates that ``nonfinite: skip`` left out.
     :param validated_at: the step of the last validation.
     :param validation: what it measured.
     """
@@ -30,6 +31,7 @@ class TrainerState:
     stale_validations: int = 0
     stop_reason: str | None = None
     skipped_steps: int = 0
+    nonfinite_updates: int = 0
     validated_at: int = -1
     validation: dict[str, float] = field(default_factory=dict)
 

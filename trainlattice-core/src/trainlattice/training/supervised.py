@@ -33,7 +33,7 @@ class Supervised(Mode):
         self.num_terms = getattr(parts.loss, "num_terms", None)
         self.ignore_index = getattr(parts.loss, "ignore_index", None)
         self.classifies = getattr(parts.loss, "task", None) == "classification"
-        self._phases = (Phase("optimizer", self.forward, self.averaged),)
+        self._phases = (Phase("optimizer", self.forward, self.averaged, last=True),)
 
     def phases(self, window: Window) -> Iterator[Phase]:
         return iter(self._phases)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
@@ -23,24 +23,14 @@ from trainlattice.training.epoch import EpochProgress
 from trainlattice.training.mode import Mode, Parts, parameter_dtype
 from trainlattice.training.nonfinite import FiniteGuard
 from trainlattice.training.precision import autocast
+from trainlattice.training.recorder import Recorder, RecordSink
 from trainlattice.training.state import TrainerState
-from trainlattice.training.step import Stepper
+from trainlattice.training.step import Stepper, StepResult
 from trainlattice.training.stopping import direction_of, exhausted, judge
 from trainlattice.training.strategy import Strategy
-from trainlattice.training.update import Outcome
 from trainlattice.training.validation import evaluate
 
 logger = logging.getLogger(__name__)
-
-
-class RecordSink(Protocol):
-    """Where metric records go."""
-
-    def write(self, record: Mapping[str, Any]) -> None: ...
-
-    def flush(self) -> None:
-        """Every record written so far is on disk when this returns."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -51,7 +41,7 @@ class Services:
     :param callbacks: observe.
     :param checkpointer: None for a run that saves nothing.
     :param run_dir: the run directory, for callbacks that write files.
-    :param guard: watches for what is not finite; the updates of the run share it.
+    :param guard: watches for what is not finite, together with the updates of the run; None watches nothing.
     """
 
     records: RecordSink
@@ -97,17 +87,23 @@ class Trainer:
             self._autocast,
             accumulate=settings.accumulate,
             weighting=settings.accumulate_weighting,
+            keep=bool(self.callbacks.on_batch_end),
         )
+        self._guard = services.guard or FiniteGuard("continue", strategy.device)
+        self._recorder = Recorder(self, services.records, self.callbacks.log_metrics)
         self._stop_requested: str | None = None
         self._stops_here = False
         self._exhausted = False
-        self._steps_before = 0
         self._epoch_number = 0
-        self._observed = False
 
     @property
     def run_dir(self) -> Path | None:
         return self.services.run_dir
+
+    @property
+    def epoch_number(self) -> int:
+        """The epoch under way, or the last one, counted from 1."""
+        return max(self._epoch_number, self.state.epoch)
 
     @property
     def total_steps(self) -> int | None:
@@ -127,12 +123,12 @@ class Trainer:
         """Trains to the end or to a stop. Whatever ends it, callbacks are told and, after an exception,
         ``emergency.pt`` holds the state for diagnosis."""
         error: BaseException | None = None
-        self._steps_before = self.state.global_step
+        self._guard.begin(self.state)
         self._epoch_number = self.state.epoch
         try:
             for call in self.callbacks.on_run_start:
                 call(self)
-            self._observed = True
+            self._recorder.observed = True
             while not self.is_complete and self.state.stop_reason is None:
                 self._epoch()
         except BaseException as raised:
@@ -141,7 +137,7 @@ class Trainer:
                 self._save_emergency()
             raise
         finally:
-            self._observed = False
+            self._recorder.observed = False
             self.callbacks.finalize(self, error)
         return self.state
 
@@ -161,7 +157,7 @@ class Trainer:
         if self.val is not None and self.state.epoch % self.settings.validate_every == 0:
             improved = self._validate_once()
             metrics |= self.state.validation
-        self._record("epoch", metrics)
+        self._recorder.write("epoch", metrics)
         for call in self.callbacks.on_epoch_end:
             call(self, metrics)
         if self._stop_requested is not None:
@@ -185,10 +181,10 @@ class Trainer:
                 model.train()
         self.progress.start()
         for window in self._windows():
-            weights = [self.mode.weight(container) for container in window]
-            outcomes = self._stepper.run(window, weights)
-            self.progress.count(sum(self.mode.samples(container) for container in window))
-            self._after_step(window, weights, outcomes)
+            self._after_step(self._stepper.run(window))
+            for container in window if self.callbacks.on_batch_end else ():
+                for call in self.callbacks.on_batch_end:
+                    call(self, "train", container)
             for call in self.callbacks.on_step_end:
                 call(self)
             if self._validates_at_step():
@@ -198,7 +194,7 @@ class Trainer:
         self.progress.stop()
         if not self.progress.windows:
             raise BatchError(f"the training data yields no batch in epoch {self._epoch_number}")
-        self._require_finite()
+        self._guard.require_clean()
         self._phase_boundary("train", "end")
         metrics = {f"train_{name}": value for name, value in self.progress.means.compute().items()}
         return metrics | self.progress.summary() | self._memory() | {"lr": self._next_lr()}
@@ -225,48 +221,42 @@ class Trainer:
                 container["epoch"] = epoch
             yield window
 
-    def _after_step(
-        self, window: Sequence[Container], weights: Sequence[Any], outcomes: Sequence[Outcome]
-    ) -> None:
-        """Counts the step, measures it, and logs it where it is due. It counts if any phase was applied."""
-        applied = "applied" in outcomes
-        skipped = [outcome for outcome in outcomes if outcome != "applied"]
-        finite = "skipped as not finite" not in skipped
-        self.state.global_step += applied
-        self.state.skipped_steps += not applied
-        guard = self.services.guard
-        if guard is not None and applied:
-            guard.count_step()
-        logs = applied and self.state.global_step % self.settings.log_every == 0
+    def _after_step(self, result: StepResult) -> None:
+        """Counts the step, and logs it where it is due. It counts if any phase was applied."""
+        applied, state = result.applied, self.state
+        skipped = [outcome for outcome in result.outcomes if outcome != "applied"]
+        self.progress.count(result.samples)
+        state.global_step += applied
+        state.skipped_steps += not applied
+        state.nonfinite_updates += skipped.count("skipped as not finite")
+        if applied:
+            self._guard.count_step()
+        logs = applied and state.global_step % self.settings.log_every == 0
         step_means = WeightedMeans()
-        for container, weight in zip(window, weights, strict=True):
-            measured = self.mode.measure(container)
-            if finite:
+        for measured, weight in zip(result.measured, result.weights, strict=True):
+            if result.finite:
                 self.progress.means.add(measured, weight)
             if logs or skipped:
                 step_means.add(measured, weight)
-            for call in self.callbacks.on_batch_end:
-                call(self, "train", container)
         if logs:
             self._log_step(step_means)
         for reason in skipped:
             self.event("skipped_step", reason=reason, **step_means.compute())
-        if not finite and guard is not None:
-            self._require_finite()
-            guard.require_budget(self.state.global_step)
+        if not result.finite:
+            self._guard.require_clean()
+            self._guard.require_budget()
 
     def _log_step(self, means: WeightedMeans) -> None:
         """One transfer from the device holds every number of the record, and whether all is finite."""
-        guard, update = self.services.guard, self._first_update()
+        update = self._first_update()
         if update.grad_norm is not None:
             means.add({"grad_norm": update.grad_norm}, 1.0)
-        if guard is not None:
-            means.add({"__flag__": guard.flag}, 1.0)
+        means.add({"__flag__": self._guard.flag}, 1.0)
         metrics = means.compute()
-        flagged = metrics.pop("__flag__", 0.0) > 0
-        self._record("batch", {**metrics, "lr": update.applied_lr, **self.progress.rates()})
+        flagged = metrics.pop("__flag__") > 0
+        self._recorder.write("batch", {**metrics, "lr": update.applied_lr, **self.progress.rates()})
         if flagged:
-            self._require_finite()
+            self._guard.require_clean()
 
     # --- validation ------------------------------------------------------------------------------
 
@@ -291,13 +281,13 @@ class Trainer:
         if self.state.validated_at == self.state.global_step:
             return False
         assert self.val is not None
-        self._require_finite()
+        self._guard.require_clean()
         self._phase_boundary("val", "start")
         means = self.evaluate(self.val, "val")
         self._phase_boundary("val", "end")
         metrics = {f"val_{name}": value for name, value in means.items()}
         self.state.validated_at, self.state.validation = self.state.global_step, metrics
-        self._record("validation", {"at": at, **metrics})
+        self._recorder.write("validation", {"at": at, **metrics})
         return self._judge(metrics)
 
     def evaluate(self, source: BatchSource, phase: PhaseName) -> dict[str, float]:
@@ -340,30 +330,10 @@ class Trainer:
 
     def event(self, event: str, **details: Any) -> None:
         """Writes a record of type ``event``."""
-        self._record("event", {"event": event, **details})
-
-    def _record(self, kind: str, content: Mapping[str, Any]) -> None:
-        place = {"epoch": max(self._epoch_number, self.state.epoch), "step": self.state.global_step}
-        record = {"type": kind, **place, **content}
-        self.services.records.write(record)
-        for call in self.callbacks.log_metrics if self._observed else ():
-            call(self, record)
-
-    def _require_finite(self) -> None:
-        """Looks at the guard's flag. Only what is finite goes into a validation or a checkpoint."""
-        guard = self.services.guard
-        clean = guard.clean_steps() if guard is not None else None
-        if clean is None:
-            return
-        self.state.global_step = self._steps_before + clean
-        raise NonFiniteError(
-            f"the loss or a gradient of step {self.state.global_step + 1} is not finite; no optimizer has "
-            "seen it, and the last checkpoint is untouched; a smaller optimizer.lr, "
-            "trainer.max_grad_norm or cleaner data may help, and trainer.nonfinite: skip leaves such steps out"
-        )
+        self._recorder.event(event, **details)
 
     def _save(self, names: list[str]) -> None:
-        self._require_finite()
+        self._guard.require_clean()
         self.services.records.flush()
         checkpointer = self.services.checkpointer
         if checkpointer is None:

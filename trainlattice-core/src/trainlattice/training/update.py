@@ -59,6 +59,19 @@ class Update:
         lr: float = self.optimizer.param_groups[0]["lr"]
         return lr
 
+    @property
+    def implementation(self) -> str | None:
+        """``fused``, ``foreach`` or ``loop`` where the optimizer says which; kept in checkpoints, since the
+        last bits differ."""
+        group = self.optimizer.param_groups[0]
+        if "foreach" not in group and "fused" not in group:
+            return None
+        if group.get("fused"):
+            return "fused"
+        if group.get("foreach") is None:
+            return None
+        return "foreach" if group["foreach"] else "loop"
+
     def zero_grad(self) -> None:
         self.optimizer.zero_grad(set_to_none=True)
 
@@ -81,7 +94,6 @@ class Update:
             gradients = [p.grad for p in self._parameters if p.grad is not None]
             self.guard.inspect(losses, gradients, self.grad_norm)
             if not self._defers and self.guard.refuses_now():
-                self.guard.count_refusal()
                 return "skipped as not finite"
         if self.scaler is None:
             self.optimizer.step()
@@ -106,6 +118,7 @@ class Update:
 
     def state_dict(self) -> dict[str, Any]:
         return {
+            "implementation": self.implementation,
             "optimizer": self.optimizer.state_dict(),
             "scheduler": self.scheduler.state_dict() if self.scheduler is not None else None,
             "scaler": self.scaler.state_dict() if self.scaler is not None else None,
