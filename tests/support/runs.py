@@ -66,6 +66,14 @@ def weights(run_dir: Path | None, name: str = "last.pt") -> dict[str, torch.Tens
     return held
 
 
+def rewrite(run_dir: Path | None, **changes: Any) -> None:
+    """Changes entries of the last checkpoint of a run; it then lies without an index."""
+    assert run_dir is not None
+    content = {**checkpoint(run_dir), **changes}
+    (run_dir / "checkpoints" / "index.json").unlink()
+    torch.save(content, run_dir / "checkpoints" / "last.pt")
+
+
 def records(run_dir: Path | None, kind: str | None = None) -> list[dict[str, Any]]:
     """The records of a run, each line parsed as strict JSON and valid by the published schema."""
     assert run_dir is not None

@@ -108,8 +108,8 @@ def test_defaults_are_written_out_and_names_are_qualified(tmp_path, monkeypatch)
             "name": "losses:cross_entropy", "label_smoothing": 0.0, "ignore_index": -100, "reduction": "mean",
         },
         "optimizer": {
-            "name": "optimizers:adamw", "lr": 0.001, "betas": [0.9, 0.999], "eps": 1e-8, "weight_decay": 0.01,
-            "amsgrad": False,
+            "name": "optimizers:adamw", "implementation": "auto", "lr": 0.001, "betas": [0.9, 0.999], "eps": 1e-8,
+            "weight_decay": 0.01, "amsgrad": False,
         },
         "callbacks": [{"name": "callbacks:progress", "refresh_per_second": 8}],
         "trainer": {

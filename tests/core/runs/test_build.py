@@ -6,7 +6,7 @@ from torch import nn
 
 from support.by_hand import line
 from support.configs import TINY, write_tiny
-from support.runs import tiny, train
+from support.runs import assert_identical, checkpoint, manifest, rewrite, tiny, train, weights
 from trainlattice import (
     OptionError,
     Options,
@@ -18,7 +18,7 @@ from trainlattice import (
     run_from_file,
 )
 from trainlattice.data import Splits, TensorData
-from trainlattice.diagnostics.errors import ConfigError, PluginError
+from trainlattice.diagnostics.errors import ConfigError, PluginError, TrainLatticeError
 
 pytestmark = pytest.mark.torch
 DATA = TensorData(torch.zeros(4, 4), torch.zeros(4, dtype=torch.int64))
@@ -205,3 +205,58 @@ def test_a_bare_keyword_parameter_names_nothing_and_gets_nothing(tmp_path):
     config = tiny(model={"name": "without_init"}, dataset={"num_classes": 4})
     with pytest.raises(ConfigError, match="the model has no parameter to train"):
         train(config, tmp_path)
+
+
+# --- the optimizer's implementation
+
+
+@register_optimizer("one_kind")
+def one_kind(params):
+    return torch.optim.SGD(params, lr=0.1)
+
+
+def test_an_implementation_that_an_optimizer_does_not_choose_is_refused_at_its_place(tmp_path):
+    with pytest.raises(ConfigError, match=r"'local:one_kind'.* has one implementation only") as raised:
+        train(tiny(optimizer={"name": "one_kind", "implementation": "fused"}), tmp_path)
+    assert raised.value.diagnostics[0].path == "optimizer.implementation"
+    assert manifest(train(tiny(optimizer={"name": "one_kind"}), tmp_path).run_dir)[
+        "optimizer_implementation"
+    ] == {"optimizer": None}
+
+
+@pytest.mark.parametrize(
+    ("asked", "chosen"), [("auto", "fused"), ("foreach", "foreach"), ("loop", "loop"), ("fused", "fused")]
+)
+def test_the_implementation_stands_in_the_manifest_and_in_the_checkpoint(tmp_path, asked, chosen):
+    run = train(tiny(optimizer={"implementation": asked}), tmp_path).run_dir
+    assert manifest(run)["optimizer_implementation"] == {"optimizer": chosen}
+    assert checkpoint(run)["states"]["update/optimizer"]["implementation"] == chosen
+
+
+def test_a_resumed_run_keeps_the_implementation_that_auto_chose(tmp_path):
+    """Where another torch or device would choose otherwise: the last bits differ."""
+    run = train(tiny(trainer={"epochs": 1}, optimizer={"implementation": "loop"}), tmp_path).run_dir
+    held = checkpoint(run)
+    held["config"]["optimizer"]["implementation"] = "auto"
+    rewrite(run, **held)
+    resumed = train(tiny(trainer={"epochs": 2}), tmp_path, resume=run)
+    assert manifest(resumed.run_dir)["optimizer_implementation"] == {"optimizer": "loop"}
+    straight = train(tiny(trainer={"epochs": 2}, optimizer={"implementation": "loop"}), tmp_path)
+    assert_identical(weights(resumed.run_dir), weights(straight.run_dir))
+
+
+def test_sparse_gradients_name_the_implementations_that_take_them(tmp_path):
+    @register_model("sparse")
+    class Sparse(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.table = nn.Embedding(8, 3, sparse=True)
+
+        def forward(self, x):
+            return self.table(x[:, 0].abs().long() % 8)
+
+    config = tiny(model={"name": "sparse"}, optimizer={"name": "sgd"})
+    with pytest.raises(TrainLatticeError, match=r"implementation: loop"):
+        train(config, tmp_path)
+    config["optimizer"]["implementation"] = "loop"
+    assert train(config, tmp_path).status == "finished"

@@ -4,18 +4,10 @@ import pytest
 import torch
 
 from support.by_hand import line
-from support.runs import checkpoint, interrupted, tiny, train
+from support.runs import checkpoint, interrupted, rewrite, tiny, train
 from trainlattice.diagnostics.errors import CheckpointError
 
 pytestmark = pytest.mark.torch
-
-
-def rewrite(run, **changes):
-    """The last checkpoint of a run with some entries changed; it then lies without an index."""
-    content = checkpoint(run)
-    content.update(changes)
-    (run / "checkpoints" / "index.json").unlink()
-    torch.save(content, run / "checkpoints" / "last.pt")
 
 
 def test_a_checkpoint_holds_everything_by_name(tmp_path):
@@ -23,7 +15,8 @@ def test_a_checkpoint_holds_everything_by_name(tmp_path):
     held = checkpoint(run)
     names = ["model/model", "loss", "update/optimizer", "mode", "callbacks", "progress"]
     assert list(held["states"]) == names
-    assert list(held["states"]["update/optimizer"]) == ["optimizer", "scheduler", "scaler"]
+    assert list(held["states"]["update/optimizer"]) == ["implementation", "optimizer", "scheduler", "scaler"]
+    assert held["states"]["update/optimizer"]["implementation"] == "fused"
     assert held["trainer"]["epoch"] == 2
     assert held["trainer"]["global_step"] == 6
     assert (held["kind"], held["budget"], held["order"]) == ("resume", 6, 1)

@@ -234,7 +234,7 @@ def test_skipped_steps_advance_neither_steps_nor_the_schedule(tmp_path):
 @pytest.mark.usefixtures("nan_points")
 def test_one_step_more_than_the_budget_ends_the_run(tmp_path):
     config = poisoned([1, 3, 5], trainer={"nonfinite": "skip", "nonfinite_budget": 2})
-    with pytest.raises(NonFiniteError, match=r"3 steps .*the last after step 3"):
+    with pytest.raises(NonFiniteError, match=r"3 updates .*the last after step 3"):
         train(config, tmp_path, extra_callbacks=[InOrder()])
 
 

@@ -5,8 +5,8 @@ import torch
 from torch import nn
 
 from support.by_hand import Line, LineOptions, line
-from support.runs import InOrder, records, tiny, train, weights
-from trainlattice import register_dataset, register_loss, register_model
+from support.runs import InOrder, assert_identical, records, tiny, train, weights
+from trainlattice import Callback, register_dataset, register_loss, register_model
 from trainlattice.contracts.records import DatasetContract
 from trainlattice.data import Splits, TensorData
 from trainlattice.training.mode import Mode, Phase
@@ -193,6 +193,31 @@ def test_ignored_targets_count_neither_in_loss_nor_in_accuracy(tmp_path, accumul
     for phase in ("train", "val"):
         assert epoch[f"{phase}_loss"] == pytest.approx(-(2 * first + other) / 3, rel=1e-6)
         assert epoch[f"{phase}_accuracy"] == pytest.approx(2 / 3, rel=1e-12)
+
+
+def test_a_step_in_which_no_target_counts_changes_nothing(tmp_path):
+    """Its loss is 0 / 0. One micro-batch or several: the gradient is zero, and no mean holds it."""
+    weights_of = {}
+    for accumulate in (1, 2):
+        config = tiny(
+            loss={"name": "cross_entropy", "ignore_index": 0},
+            dataset={"num_classes": 3, "batch_size": 4},
+            optimizer={"name": "sgd", "lr": 0.5},
+            trainer={"accumulate": accumulate, "epochs": 1, "log_every": 1},
+        )
+        seen = NothingCounts()
+        run = train(config, tmp_path, extra_callbacks=[seen]).run_dir
+        weights_of[accumulate] = weights(run)
+        assert_identical(dict(weights_of[accumulate]), seen.before)
+        assert all("loss" not in record for record in records(run, "batch"))
+
+
+class NothingCounts(Callback):
+    """Every target is of the ignored class."""
+
+    def on_run_start(self, trainer):
+        trainer.train.dataset.targets.zero_()
+        self.before = {k: v.clone() for k, v in trainer.parts.models["model"].state_dict().items()}
 
 
 # --- phases

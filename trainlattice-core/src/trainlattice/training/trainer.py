@@ -20,7 +20,7 @@ from trainlattice.training.accumulators import WeightedMeans
 from trainlattice.training.callbacks import CallbackList, PhaseName
 from trainlattice.training.checkpointing import Checkpointer
 from trainlattice.training.epoch import EpochProgress
-from trainlattice.training.mode import Mode, Parts, parameter_dtype
+from trainlattice.training.mode import Mode, Parts, Window, parameter_dtype
 from trainlattice.training.nonfinite import FiniteGuard
 from trainlattice.training.precision import autocast
 from trainlattice.training.recorder import Recorder, RecordSink
@@ -181,10 +181,7 @@ class Trainer:
                 model.train()
         self.progress.start()
         for window in self._windows():
-            self._after_step(self._stepper.run(window))
-            for container in window if self.callbacks.on_batch_end else ():
-                for call in self.callbacks.on_batch_end:
-                    call(self, "train", container)
+            self._after_step(window, self._stepper.run(window))
             for call in self.callbacks.on_step_end:
                 call(self)
             if self._validates_at_step():
@@ -221,7 +218,7 @@ class Trainer:
                 container["epoch"] = epoch
             yield window
 
-    def _after_step(self, result: StepResult) -> None:
+    def _after_step(self, window: Window, result: StepResult) -> None:
         """Counts the step, and logs it where it is due. It counts if any phase was applied."""
         applied, state = result.applied, self.state
         skipped = [outcome for outcome in result.outcomes if outcome != "applied"]
@@ -238,6 +235,9 @@ class Trainer:
                 self.progress.means.add(measured, weight)
             if logs or skipped:
                 step_means.add(measured, weight)
+        for container in window if self.callbacks.on_batch_end else ():
+            for call in self.callbacks.on_batch_end:
+                call(self, "train", container)
         if logs:
             self._log_step(step_means)
         for reason in skipped:
