@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Any, Literal, cast
 
 import torch
-from torch import Tensor
-from torch.utils.data import DataLoader, Dataset, default_collate
+from torch.utils.data import DataLoader, Dataset
 
-from trainlattice.data.order import epoch_order
+from trainlattice.data.fetching import BatchFetcher, Place
+from trainlattice.data.order import EpochOrder
 from trainlattice.data.seeding import mixed_seed
 from trainlattice.data.splits import MapDataset
 
@@ -43,7 +43,7 @@ class MapSource:
         self.num_workers = num_workers
         self.drop_last = drop_last
         self.start_method = start_method
-        self._fetch = BatchFetcher(dataset)
+        self._fetch = BatchFetcher(dataset, seed=seed)
 
     @property
     def num_samples(self) -> int:
@@ -58,17 +58,12 @@ class MapSource:
 
     def batches(self, epoch: int, start: int = 0) -> Iterator[Any]:
         """The batches of one epoch from the given one on. What lies before ``start`` is not loaded."""
-        size = len(self.dataset)
-        if self.shuffle:
-            order = epoch_order(size, seed=self.seed, epoch=epoch)
-        else:
-            order = torch.arange(size)
-        chunks = torch.split(order, self.batch_size)[start : self.batches_per_epoch] if size else ()
+        places = _Places(self, epoch, start)
         if self.num_workers == 0:
-            return map(self._fetch, chunks)
+            return map(self._fetch, places)
         return worker_batches(
             self._fetch,
-            [chunk.tolist() for chunk in chunks],
+            places,
             num_workers=self.num_workers,
             seed=mixed_seed(self.seed, epoch, 1),
             start_method=self.start_method,
@@ -76,36 +71,29 @@ class MapSource:
 
     def sample_batch(self) -> Any:
         """The first two samples."""
-        return self._fetch(torch.arange(min(2, len(self.dataset))))
+        return self._fetch(Place(0, 0, torch.arange(min(2, len(self.dataset)))))
 
 
-class BatchFetcher:
-    """Indices to a batch: by the dataset's own ``fetch_batch``, else sample by sample and collated."""
+class _Places:
+    """Which samples each batch of an epoch has, computed as they are asked for."""
 
-    def __init__(self, dataset: MapDataset) -> None:
-        self.dataset = dataset
-        self._fetch_batch = getattr(dataset, "fetch_batch", None)
+    def __init__(self, source: MapSource, epoch: int, start: int) -> None:
+        self.source, self.epoch, self.start = source, epoch, start
 
-    def __len__(self) -> int:
-        return len(self.dataset)
-
-    def __call__(self, indices: Tensor) -> Any:
-        try:
-            if self._fetch_batch is not None:
-                return self._fetch_batch(indices)
-            return default_collate([self.dataset[i] for i in indices.tolist()])
-        except StopIteration as error:  # it would end the epoch without a word
-            raise RuntimeError(
-                f"a {type(self.dataset).__name__} raised StopIteration for a sample"
-            ) from error
-
-    def __getitem__(self, indices: list[int]) -> Any:
-        return self(torch.tensor(indices))
+    def __iter__(self) -> Iterator[Place]:
+        source, size = self.source, len(self.source.dataset)
+        order = EpochOrder(size, seed=source.seed, epoch=self.epoch) if source.shuffle else None
+        for number in range(self.start, source.batches_per_epoch):
+            first = number * source.batch_size
+            stop = min(first + source.batch_size, size)
+            indices = torch.arange(first, stop) if order is None else order.indices(first, stop)
+            # A list is cheaper to send to another process than a tensor.
+            yield Place(self.epoch, first, indices if source.num_workers == 0 else indices.tolist())
 
 
 def worker_batches(
     fetch: Any,
-    chunks: Sequence[list[int]] | None,
+    places: Iterable[Place] | None,
     *,
     num_workers: int,
     seed: int,
@@ -113,13 +101,13 @@ def worker_batches(
 ) -> Iterator[Any]:
     """Whole batches from loader processes, which are seeded from ``seed`` and start anew for each epoch.
 
-    :param chunks: the indices of each batch; None if ``fetch`` is an iterable dataset of batches.
+    :param places: of the batches; None if ``fetch`` is an iterable dataset of batches.
     """
     return iter(
         DataLoader(
             cast("Dataset[Any]", fetch),
             batch_size=None,  # what is fetched is a whole batch: the loader collates nothing
-            sampler=chunks,
+            sampler=places,
             num_workers=num_workers,
             generator=torch.Generator().manual_seed(seed),
             multiprocessing_context=start_method,

@@ -18,7 +18,8 @@ class MapDataset(Sized, Protocol):
 
     A sample is ``(input, target)`` or a dict. A dataset may also have ``fetch_batch(indices)``, which takes
     an int64 tensor ``[B]`` and returns a whole batch: it is then used instead of fetching and collating
-    samples one by one.
+    samples one by one. An attribute ``stochastic`` says whether it draws random numbers (augmentation); without
+    it that is found out.
     """
 
     def __getitem__(self, index: int, /) -> Any: ...
@@ -49,6 +50,8 @@ class TensorData:
     :param targets: ``[N]`` or ``[N, ...]``.
     :raises ValueError: if the lengths differ.
     """
+
+    stochastic = False
 
     def __init__(self, inputs: Tensor, targets: Tensor) -> None:
         if len(inputs) != len(targets):
