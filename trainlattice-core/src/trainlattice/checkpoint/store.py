@@ -70,6 +70,11 @@ class CheckpointStore:
         """By file name: the latest entry, and up to two before it for a save that did not end."""
         return read_index(self.directory)
 
+    def remove(self, names: Sequence[str]) -> None:
+        """Deletes checkpoints; the index forgets them at the next save."""
+        for name in names:
+            (self.directory / name).unlink(missing_ok=True)
+
     def adopt(self, source: Path, name: str) -> None:
         """Takes over a checkpoint of another run under this name, by a link or a copy."""
         trainer = load(source).trainer
@@ -79,7 +84,7 @@ class CheckpointStore:
         sync_directory(self.directory)
 
     def _announce(self, new: dict[str, Entry]) -> None:
-        index = self.index()
+        index = {name: held for name, held in self.index().items() if (self.directory / name).is_file()}
         for name, entry in new.items():
             # A save that fails between here and the rename leaves an entry without a file: the one that
             # stands may then be the one before it.

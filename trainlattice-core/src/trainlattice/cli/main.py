@@ -127,6 +127,8 @@ def run(arguments: list[str]) -> int:
     except KeyboardInterrupt:
         _tell("interrupted")
         return 130
+    except SystemExit as end:  # SIGTERM, after the checkpoint was written
+        return end.code if isinstance(end.code, int) else 1
     except BrokenPipeError:
         # The reader of our output is gone. What is on disk stays; the interpreter must not complain again.
         _discard(sys.stdout)

@@ -18,6 +18,7 @@ RUNTIME_ONLY = frozenset(
         "dataset.num_workers",
         "dataset.start_method",
         "callbacks",
+        "checkpoint",
         "plugins.local",
         "plugins.require",
     }

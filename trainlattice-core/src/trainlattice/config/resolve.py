@@ -25,6 +25,7 @@ from trainlattice.contracts.options import Options
 from trainlattice.contracts.records import ModeContract
 from trainlattice.contracts.settings import (
     CORE_SECTIONS,
+    CheckpointSettings,
     ExperimentSettings,
     PluginsSettings,
     TrainerSettings,
@@ -122,14 +123,16 @@ class _Resolver:
         sections = self.component_sections()
         experiment = self.core_section("experiment", ExperimentSettings)
         trainer = self.core_section("trainer", TrainerSettings)
+        checkpoint = self.core_section("checkpoint", CheckpointSettings)
         # A contract is compared wherever both of its sides are valid, whatever else is wrong.
         self.diagnostics += contract_problems(sections, trainer, self.locate)
         if self.diagnostics:
             raise ConfigError(self.with_home(found) for found in self.diagnostics)
         assert experiment is not None
         assert trainer is not None
+        assert checkpoint is not None
         assert plugins is not None
-        config = ResolvedConfig(experiment, trainer, plugins, sections)
+        config = ResolvedConfig(experiment, trainer, plugins, sections, checkpoint)
         return Resolution(config, self.registry, self.locate, tuple(self.warnings))
 
     # --- places ----------------------------------------------------------------------------------

@@ -8,7 +8,12 @@ from typing import TypeAlias
 
 from trainlattice.contracts.options import Options, as_json
 from trainlattice.contracts.records import Contract
-from trainlattice.contracts.settings import ExperimentSettings, PluginsSettings, TrainerSettings
+from trainlattice.contracts.settings import (
+    CheckpointSettings,
+    ExperimentSettings,
+    PluginsSettings,
+    TrainerSettings,
+)
 from trainlattice.diagnostics.errors import PluginError
 from trainlattice.diagnostics.nodes import Path, Plain
 from trainlattice.plugin.registration import cause
@@ -67,6 +72,7 @@ class ResolvedConfig:
     trainer: TrainerSettings
     plugins: PluginsSettings
     sections: Mapping[str, Section] = field(default_factory=dict)
+    checkpoint: CheckpointSettings = field(default_factory=CheckpointSettings)
 
     def one(self, section: str) -> ResolvedComponent | None:
         """The component of a section that names one, or None."""
@@ -99,5 +105,6 @@ class ResolvedConfig:
             else:
                 plain[section] = {role: component.as_plain() for role, component in found.items()}
         plain["trainer"] = as_json(self.trainer)
+        plain["checkpoint"] = as_json(self.checkpoint)
         plain["plugins"] = as_json(self.plugins)
         return plain

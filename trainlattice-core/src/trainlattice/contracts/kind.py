@@ -12,7 +12,7 @@ TARGET = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
 ALWAYS_RESERVED = frozenset({"name", "as"})
 """Keys that core reads beside the options of a component of any kind."""
 
-CORE_SECTION_NAMES = frozenset({"experiment", "extends", "plugins", "trainer"})
+CORE_SECTION_NAMES = frozenset({"checkpoint", "experiment", "extends", "plugins", "trainer"})
 """Top-level keys that core itself reads: no kind can have one as its section."""
 
 

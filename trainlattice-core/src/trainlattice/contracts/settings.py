@@ -16,6 +16,31 @@ from trainlattice.contracts.options import (
     PositiveInt,
 )
 
+
+class CheckpointSettings(Options):
+    every_epochs: PositiveInt | None = Field(
+        1, description="Epochs between two writes of last.pt; null: none but where the run ends."
+    )
+    every_steps: PositiveInt | None = Field(
+        None, description="Optimizer steps between two writes of last.pt inside epochs; null: none."
+    )
+    every_seconds: PositiveFloat | None = Field(
+        None, description="Seconds after which last.pt is written at the next step; null: never."
+    )
+    keep_last: PositiveInt | None = Field(
+        1, description="How many of the newest are kept; beyond last.pt as step-N.pt; null: all."
+    )
+    keep_every_epochs: PositiveInt | None = Field(
+        None, description="Each checkpoint after so many epochs is kept for good as epoch-N.pt; null: none."
+    )
+    keep_best: NonNegativeInt = Field(
+        1, description="How many of the best are kept; beyond best.pt as step-N.pt; 0: not even best.pt."
+    )
+    asynchronous: bool = Field(
+        False, alias="async", description="Copy the state and write it while training goes on."
+    )
+
+
 Implementation = Literal["auto", "fused", "foreach", "loop"]
 
 
@@ -158,6 +183,7 @@ class OptimizerSettings(Options):
 
 
 CORE_SECTIONS: dict[str, type[Options]] = {
+    "checkpoint": CheckpointSettings,
     "experiment": ExperimentSettings,
     "plugins": PluginsSettings,
     "trainer": TrainerSettings,

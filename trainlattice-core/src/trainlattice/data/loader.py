@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import Any, Literal, cast
+from collections.abc import Iterator
+from typing import Any
 
 import torch
-from torch.utils.data import DataLoader, Dataset
 
 from trainlattice.data.fetching import BatchFetcher, Place
 from trainlattice.data.order import EpochOrder
 from trainlattice.data.seeding import mixed_seed
 from trainlattice.data.splits import MapDataset
-
-StartMethod = Literal["fork", "spawn", "forkserver"]
+from trainlattice.data.workers import StartMethod, worker_batches
 
 
 class MapSource:
@@ -89,27 +87,3 @@ class _Places:
             indices = torch.arange(first, stop) if order is None else order.indices(first, stop)
             # A list is cheaper to send to another process than a tensor.
             yield Place(self.epoch, first, indices if source.num_workers == 0 else indices.tolist())
-
-
-def worker_batches(
-    fetch: Any,
-    places: Iterable[Place] | None,
-    *,
-    num_workers: int,
-    seed: int,
-    start_method: StartMethod | None,
-) -> Iterator[Any]:
-    """Whole batches from loader processes, which are seeded from ``seed`` and start anew for each epoch.
-
-    :param places: of the batches; None if ``fetch`` is an iterable dataset of batches.
-    """
-    return iter(
-        DataLoader(
-            cast("Dataset[Any]", fetch),
-            batch_size=None,  # what is fetched is a whole batch: the loader collates nothing
-            sampler=places,
-            num_workers=num_workers,
-            generator=torch.Generator().manual_seed(seed),
-            multiprocessing_context=start_method,
-        )
-    )

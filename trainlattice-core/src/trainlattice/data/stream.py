@@ -9,8 +9,8 @@ from typing import Any
 from torch.utils.data import IterableDataset, default_collate, get_worker_info
 
 from trainlattice.data.container import BatchError
-from trainlattice.data.loader import StartMethod, worker_batches
 from trainlattice.data.seeding import mixed_seed
+from trainlattice.data.workers import StartMethod, worker_batches
 
 
 class StreamSource:

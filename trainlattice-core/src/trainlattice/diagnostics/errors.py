@@ -57,6 +57,18 @@ class CheckpointWriteError(TrainLatticeError):
     """A checkpoint that could not be written. Earlier ones are as they were."""
 
 
+class Interruption(BaseException):
+    """A signal ended the run between two steps, after its checkpoint was written."""
+
+
+class RunInterrupted(Interruption, KeyboardInterrupt):
+    """SIGINT."""
+
+
+class RunTerminated(Interruption, SystemExit):
+    """SIGTERM; ``code`` is 128 + its number."""
+
+
 class ConsoleClosedError(BrokenPipeError):
     """Whoever read our standard output is gone."""
 

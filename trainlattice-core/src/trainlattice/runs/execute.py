@@ -14,7 +14,7 @@ from typing import Any
 from trainlattice.checkpoint.durable import write_durably
 from trainlattice.checkpoint.store import CheckpointStore
 from trainlattice.config.resolve import Resolution
-from trainlattice.diagnostics.errors import TrainLatticeError
+from trainlattice.diagnostics.errors import Interruption, TrainLatticeError
 from trainlattice.plugin.lifecycle import RunInfo, RunOutcome
 from trainlattice.runs.build import Built, build
 from trainlattice.runs.directory import RunDirectory, create
@@ -106,7 +106,7 @@ def _trainer(
         built.mode,
         built.parts,
         built.strategy,
-        Services(records, callbacks, checkpointer, run.path, built.guard),
+        Services(records, callbacks, checkpointer, resolution.config.checkpoint, run.path, built.guard),
         built.train,
         built.val,
     )
@@ -120,7 +120,7 @@ def _recorded_failure(manifest: Manifest, trainer: Trainer, hooks: Any, info: Ru
         yield
     except BaseException as raised:
         error = translated(raised) or raised
-        status = "interrupted" if isinstance(error, KeyboardInterrupt) else "failed"
+        status = "interrupted" if isinstance(error, (KeyboardInterrupt, Interruption)) else "failed"
         failure = {"type": type(error).__name__, "message": str(error)}
         try:
             manifest.update(status=status, finished=now(), error=failure, **_progress(trainer.state))

@@ -56,7 +56,7 @@ class ResumePoint:
         restore_progress(trainer, self.checkpoint)
         state = trainer.state
         if self.early_stopping_changed or state.stop_reason is not None:
-            state.stale_validations = 0
+            state.stale_validations, state.stop_requested = 0, None
         state.stop_reason = None
 
     def carry_best(self, store: CheckpointStore) -> None:

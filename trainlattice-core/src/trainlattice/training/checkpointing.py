@@ -50,15 +50,25 @@ class Checkpointer:
             and all_finite([update.optimizer.state_dict() for update in updates])
         )
 
-    def save(self, trainer: Trainer, names: Sequence[str], *, kind: str = "resume") -> list[Path]:
-        """Writes the state as it is now under each of the names."""
+    def save(
+        self,
+        trainer: Trainer,
+        names: Sequence[str],
+        *,
+        kind: str = "resume",
+        rng: dict[str, Any] | None = None,
+    ) -> list[Path]:
+        """Writes the state as it is now under each of the names.
+
+        :param rng: random states, where the current ones are not those of training.
+        """
         checkpoint = Checkpoint(
             states={
                 **capture(_stateful(trainer.parts, trainer.mode, trainer.callbacks)),
                 "progress": trainer.progress.state_dict(),
             },
             trainer=trainer.state.state_dict(),
-            rng=capture_rng(),
+            rng=rng if rng is not None else capture_rng(),
             config=self.config,
             order=ORDER_VERSION,
             budget=self.budget,
@@ -66,6 +76,10 @@ class Checkpointer:
             kind=kind,
         )
         return self.store.save(checkpoint, names)
+
+    def remove(self, names: Sequence[str]) -> None:
+        """Files that retention no longer keeps."""
+        self.store.remove(names)
 
 
 def restore_objects(

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import torch
 
-from trainlattice.diagnostics.errors import CompileError, OutOfMemoryError, TrainLatticeError
+from trainlattice.diagnostics.errors import CompileError, Interruption, OutOfMemoryError, TrainLatticeError
 
 
 def translated(error: BaseException) -> TrainLatticeError | None:
     """What a failure means to the user where its type misleads; None for any other error."""
+    if isinstance(error, Interruption):
+        return None
     if isinstance(error, (SystemExit, GeneratorExit)):
         return TrainLatticeError(f"a component ended the program: {type(error).__name__}({error})")
     if type(error) is BrokenPipeError or type(error).__module__.startswith("click."):

@@ -16,6 +16,7 @@ class TrainerState:
     :param best_epoch: the epoch in or after which it was found, counted from 1.
     :param best_step: the optimizer step after which it was found.
     :param stale_validations: consecutive validations without improvement.
+    :param stop_requested: why the run is to end after this epoch.
     :param stop_reason: why the run ended before its last epoch.
     :param skipped_steps: windows that updated nothing, for the scaler or for what is not finite.
     :param nonfinite_updates: updates that ``nonfinite: skip`` left out.
@@ -29,6 +30,7 @@ class TrainerState:
     best_epoch: int | None = None
     best_step: int | None = None
     stale_validations: int = 0
+    stop_requested: str | None = None
     stop_reason: str | None = None
     skipped_steps: int = 0
     nonfinite_updates: int = 0
@@ -39,5 +41,6 @@ class TrainerState:
         return asdict(self)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        for name in asdict(self):
+        """What an earlier version did not save keeps its default."""
+        for name in asdict(self).keys() & state.keys():
             setattr(self, name, state[name])

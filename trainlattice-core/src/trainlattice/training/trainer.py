@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import logging
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from trainlattice.contracts.settings import TrainerSettings
+from trainlattice.contracts.settings import CheckpointSettings, TrainerSettings
 from trainlattice.data.container import BatchError, Container, container_of
 from trainlattice.data.source import BatchSource
-from trainlattice.diagnostics.errors import NonFiniteError, TrainLatticeError
+from trainlattice.diagnostics.errors import TrainLatticeError
 from trainlattice.training.accumulators import WeightedMeans
 from trainlattice.training.callbacks import CallbackList, PhaseName
 from trainlattice.training.checkpointing import Checkpointer
@@ -24,13 +23,13 @@ from trainlattice.training.mode import Mode, Parts, Window, parameter_dtype
 from trainlattice.training.nonfinite import FiniteGuard
 from trainlattice.training.precision import autocast
 from trainlattice.training.recorder import Recorder, RecordSink
+from trainlattice.training.saving import Saver
+from trainlattice.training.signals import Signals
 from trainlattice.training.state import TrainerState
 from trainlattice.training.step import Stepper, StepResult
 from trainlattice.training.stopping import direction_of, exhausted, judge
 from trainlattice.training.strategy import Strategy
-from trainlattice.training.validation import evaluate
-
-logger = logging.getLogger(__name__)
+from trainlattice.training.validation import evaluate, keeping_rng
 
 
 @dataclass(frozen=True)
@@ -40,6 +39,7 @@ class Services:
     :param records: takes the metric records.
     :param callbacks: observe.
     :param checkpointer: None for a run that saves nothing.
+    :param saving: when checkpoints are written and which are kept.
     :param run_dir: the run directory, for callbacks that write files.
     :param guard: watches for what is not finite, together with the updates of the run; None watches nothing.
     """
@@ -47,6 +47,7 @@ class Services:
     records: RecordSink
     callbacks: CallbackList
     checkpointer: Checkpointer | None = None
+    saving: CheckpointSettings = field(default_factory=CheckpointSettings)
     run_dir: Path | None = None
     guard: FiniteGuard | None = None
 
@@ -91,7 +92,9 @@ class Trainer:
         )
         self._guard = services.guard or FiniteGuard("continue", strategy.device)
         self._recorder = Recorder(self, services.records, self.callbacks.log_metrics)
-        self._stop_requested: str | None = None
+        self._saver = Saver(self, services.checkpointer, services.saving)
+        self._signals = Signals()
+        self._training_rng: dict[str, Any] | None = None
         self._stops_here = False
         self._exhausted = False
         self._epoch_number = 0
@@ -117,13 +120,25 @@ class Trainer:
 
     def request_stop(self, reason: str) -> None:
         """Ends the run at the end of this epoch, after its checkpoint; the reason is recorded."""
-        self._stop_requested = self._stop_requested or reason
+        self.state.stop_requested = self.state.stop_requested or reason
+
+    def require_finite(self) -> None:
+        """Raises NonFiniteError if a loss or gradient was not; waits for the device."""
+        self._guard.require_clean()
 
     def fit(self) -> TrainerState:
         """Trains to the end or to a stop. Whatever ends it, callbacks are told and, after an exception,
-        ``emergency.pt`` holds the state for diagnosis."""
+        ``emergency.pt`` holds the state for diagnosis.
+
+        :raises Interruption: after SIGINT or SIGTERM, when the state is in ``last.pt``.
+        """
+        with self._signals.taken():
+            return self._fit()
+
+    def _fit(self) -> TrainerState:
         error: BaseException | None = None
         self._guard.begin(self.state)
+        self._saver.begin()
         self._epoch_number = self.state.epoch
         try:
             for call in self.callbacks.on_run_start:
@@ -131,10 +146,12 @@ class Trainer:
             self._recorder.observed = True
             while not self.is_complete and self.state.stop_reason is None:
                 self._epoch()
+                if not self.is_complete and self.state.stop_reason is None:
+                    self._heed_signals()
         except BaseException as raised:
             error = raised
             if isinstance(raised, Exception):
-                self._save_emergency()
+                self._saver.emergency()
             raise
         finally:
             self._recorder.observed = False
@@ -151,27 +168,35 @@ class Trainer:
         if not self._exhausted:
             self._stop_inside_epoch()
             return
+        validated, improved = False, False
+        if self.val is not None and self._epoch_number % self.settings.validate_every == 0:
+            validated, improved = self._validate_once()
+            metrics |= self.state.validation
         self.state.epoch += 1
         self.progress = EpochProgress()
-        improved = False
-        if self.val is not None and self.state.epoch % self.settings.validate_every == 0:
-            improved = self._validate_once()
-            metrics |= self.state.validation
         self._recorder.write("epoch", metrics)
         for call in self.callbacks.on_epoch_end:
             call(self, metrics)
-        if self._stop_requested is not None:
-            self._stop(self._stop_requested)
-        self._save(["last.pt", "best.pt"] if improved else ["last.pt"])
+        if self.state.stop_requested is not None:
+            self._stop(self.state.stop_requested)
+        self._save_at_end(validated, improved, ended_epoch=self.state.epoch)
 
     def _stop_inside_epoch(self) -> None:
         """After max_steps, or an early stop between two epochs' ends. The checkpoint holds the position."""
-        improved = self._validate_once(at="step") if self.val is not None else False
-        self._stop(self._stop_requested or f"max_steps: {self.settings.max_steps} optimizer steps")
-        self._save(["last.pt", "best.pt"] if improved else ["last.pt"])
+        validated, improved = self._validate_once(at="step") if self.val is not None else (False, False)
+        self._stop(self.state.stop_requested or f"max_steps: {self.settings.max_steps} optimizer steps")
+        self._save_at_end(validated, improved, ended_epoch=None)
+
+    def _save_at_end(self, validated: bool, improved: bool, *, ended_epoch: int | None) -> None:
+        self._saver.after_epoch(
+            self.state.validation[self.settings.monitor] if validated else None,
+            improved=improved,
+            ended_epoch=ended_epoch,
+            ends=self.is_complete or self.state.stop_reason is not None,
+        )
 
     def _stop(self, reason: str) -> None:
-        self.state.stop_reason = reason
+        self.state.stop_reason, self.state.stop_requested = reason, None
         self.event("stop", reason=reason)
 
     def _train_epoch(self) -> dict[str, float]:
@@ -180,14 +205,15 @@ class Trainer:
             if not model.training:  # else submodules that its author froze in eval mode stay so
                 model.train()
         self.progress.start()
-        for window in self._windows():
-            self._after_step(window, self._stepper.run(window))
-            for call in self.callbacks.on_step_end:
-                call(self)
-            if self._validates_at_step():
-                self._validate_inside_epoch()
-            if (self.is_complete or self._stops_here) and not self._is_last_window():
-                break
+        self._exhausted = False
+        # A run that was saved in the middle of an epoch may have left before what follows its last step.
+        if not (self.progress.windows and self._between_steps()):
+            for window in self._windows():
+                self._after_step(window, self._stepper.run(window))
+                for call in self.callbacks.on_step_end:
+                    call(self)
+                if self._between_steps():
+                    break
         self.progress.stop()
         if not self.progress.windows:
             raise BatchError(f"the training data yields no batch in epoch {self._epoch_number}")
@@ -196,6 +222,25 @@ class Trainer:
         metrics = {f"train_{name}": value for name, value in self.progress.means.compute().items()}
         return metrics | self.progress.summary() | self._memory() | {"lr": self._next_lr()}
 
+    def _between_steps(self) -> bool:
+        """Validates, saves and heeds signals where it is time; whether the epoch is left here."""
+        if self._validates_at_step():
+            self._validate_inside_epoch()
+        last = self._is_last_window()
+        if not last and self._saver.is_due():
+            self._saver.last()
+        self._heed_signals()
+        return (self.is_complete or self._stops_here) and not last
+
+    def _heed_signals(self) -> None:
+        """The state is one that can be resumed."""
+        if self._signals.stopping is not None:
+            self._saver.last(rng=self._training_rng)
+            self._signals.check()
+        if self._signals.save:
+            self._signals.save = False
+            self._saver.last(rng=self._training_rng)
+
     def _is_last_window(self) -> bool:
         """A run that ends with an epoch completes it, with its record and validation."""
         return self.progress.windows == self.steps_per_epoch
@@ -203,7 +248,7 @@ class Trainer:
     def _windows(self) -> Iterator[list[Container]]:
         """Micro-batches on the device, ``accumulate`` at a time; the last window may have fewer."""
         start = self.progress.windows * self.settings.accumulate
-        batches = self.train.batches(self.state.epoch, start)
+        batches = self._loaded(self.train.batches(self.state.epoch, start))
         device, dtype, epoch = self.strategy.device, self._dtype, self.state.epoch
         self._exhausted = False
         while True:
@@ -217,6 +262,14 @@ class Trainer:
             for container in window:
                 container["epoch"] = epoch
             yield window
+
+    def _loaded(self, batches: Iterator[Any]) -> Iterator[Any]:
+        """A signal to all processes of a group may end loader processes too: the signal is what counts."""
+        try:
+            yield from batches
+        except Exception:
+            self._heed_signals()
+            raise
 
     def _after_step(self, window: Window, result: StepResult) -> None:
         """Counts the step, and logs it where it is due. It counts if any phase was applied."""
@@ -271,15 +324,17 @@ class Trainer:
 
     def _validate_inside_epoch(self) -> None:
         with self.progress.paused():
-            if self._validate_once(at="step"):
-                self._save(["best.pt"])
+            validated, improved = self._validate_once(at="step")
+            if validated:
+                self._saver.best(self.state.validation[self.settings.monitor], improved=improved)
         stopping = self.settings.early_stopping
         self._stops_here = exhausted(self.state, stopping)
 
-    def _validate_once(self, at: str = "epoch") -> bool:
-        """Validates unless this very step has been; whether the monitored metric is the best so far."""
+    def _validate_once(self, at: str = "epoch") -> tuple[bool, bool]:
+        """Validates unless this very step has been; whether it did, and whether the monitored metric is the best so
+        far."""
         if self.state.validated_at == self.state.global_step:
-            return False
+            return False, False
         assert self.val is not None
         self._guard.require_clean()
         self._phase_boundary("val", "start")
@@ -288,24 +343,28 @@ class Trainer:
         metrics = {f"val_{name}": value for name, value in means.items()}
         self.state.validated_at, self.state.validation = self.state.global_step, metrics
         self._recorder.write("validation", {"at": at, **metrics})
-        return self._judge(metrics)
+        return True, self._judge(metrics)
 
     def evaluate(self, source: BatchSource, phase: PhaseName) -> dict[str, float]:
-        """Means of the mode's metrics over a source; modules are left as they were."""
+        """Means of the mode's metrics over a source; modules and training's random states are left as they were."""
 
         def on_batch(container: Container) -> None:
             for call in self.callbacks.on_batch_end:
                 call(self, phase, container)
+            self._heed_signals()
 
-        return evaluate(
-            self.mode,
-            self.parts.modules(),
-            source,
-            self.strategy.device,
-            self._dtype,
-            self._autocast,
-            on_batch if self.callbacks.on_batch_end else None,
-        )
+        with keeping_rng() as self._training_rng:
+            means = evaluate(
+                self.mode,
+                self.parts.modules(),
+                source,
+                self.strategy.device,
+                self._dtype,
+                self._autocast,
+                on_batch,
+            )
+        self._training_rng = None
+        return means
 
     def _judge(self, metrics: Mapping[str, float]) -> bool:
         """Compares the monitored metric with the best so far; decides about early stopping."""
@@ -331,33 +390,6 @@ class Trainer:
     def event(self, event: str, **details: Any) -> None:
         """Writes a record of type ``event``."""
         self._recorder.event(event, **details)
-
-    def _save(self, names: list[str]) -> None:
-        self._guard.require_clean()
-        self.services.records.flush()
-        checkpointer = self.services.checkpointer
-        if checkpointer is None:
-            return
-        if not checkpointer.is_finite(self):
-            if self.settings.nonfinite != "continue":
-                raise NonFiniteError(
-                    f"after step {self.state.global_step} a weight or the optimizer's state is not finite; the "
-                    "last checkpoint is untouched; a smaller optimizer.lr or trainer.max_grad_norm may help"
-                )
-            names = ["nonfinite.pt"]
-        for path in checkpointer.save(self, names):
-            for call in self.callbacks.on_checkpoint:
-                call(self, path)
-        self.event("checkpoint", files=names)
-
-    def _save_emergency(self) -> None:
-        """Diagnostic only."""
-        if self.services.checkpointer is None:
-            return
-        try:
-            self.services.checkpointer.save(self, ["emergency.pt"], kind="emergency")
-        except Exception as failure:  # whatever it is, it must not hide the error that is being raised
-            logger.warning("emergency.pt was not written: %s", failure)
 
     def _first_update(self) -> Any:
         return next(iter(self.parts.updates.values()))

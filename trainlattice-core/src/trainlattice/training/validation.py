@@ -1,4 +1,4 @@
-"""Evaluates a mode over a whole source, leaving no trace in modules or training randomness."""
+"""Evaluates a mode over a whole source, leaving no trace in modules."""
 
 from __future__ import annotations
 
@@ -30,11 +30,12 @@ def evaluating(models: list[nn.Module]) -> Iterator[None]:
 
 
 @contextmanager
-def keeping_rng() -> Iterator[None]:
-    """Afterwards every random state is as it was: what a validation draws, training never misses."""
+def keeping_rng() -> Iterator[dict[str, Any]]:
+    """Afterwards every random state is as it was, and as it is yielded: what a validation draws, training never
+    misses."""
     state = capture_rng()
     try:
-        yield
+        yield state
     finally:
         restore_rng(state)
 
@@ -50,7 +51,7 @@ def evaluate(
 ) -> dict[str, float]:
     """Weighted means of the mode's metrics over all batches of a source. Raises BatchError if there is none."""
     means, empty = WeightedMeans(), True
-    with evaluating(models), keeping_rng(), torch.no_grad():
+    with evaluating(models), torch.no_grad():
         for batch in source.batches(0):
             container = container_of(batch, device, dtype)
             with autocast:

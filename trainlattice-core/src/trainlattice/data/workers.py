@@ -1,0 +1,68 @@
+"""Loader processes: how they begin, and what they do with signals that are meant for the run."""
+
+from __future__ import annotations
+
+import atexit
+import multiprocessing
+import os
+import signal
+from collections.abc import Iterable, Iterator
+from typing import Any, Literal, cast
+
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+StartMethod = Literal["fork", "spawn", "forkserver"]
+
+
+def worker_batches(
+    fetch: Any,
+    places: Iterable[Any] | None,
+    *,
+    num_workers: int,
+    seed: int,
+    start_method: StartMethod | None,
+) -> Iterator[Any]:
+    """Whole batches from loader processes, which are seeded from ``seed`` and start anew for each epoch.
+
+    :param places: what each batch is fetched by, in order; None if ``fetch`` is an iterable dataset of batches.
+    """
+    context = multiprocessing.get_context(start_method)
+    shield = _Shield(context)
+    loader = DataLoader(
+        cast("Dataset[Any]", fetch),
+        batch_size=None,  # what is fetched is a whole batch: the loader collates nothing
+        sampler=places,
+        num_workers=num_workers,
+        generator=torch.Generator().manual_seed(seed),
+        multiprocessing_context=context,
+        worker_init_fn=shield,
+    )
+    atexit.register(shield.lift)
+    try:
+        yield from loader
+    finally:
+        shield.lift()
+        atexit.unregister(shield.lift)
+
+
+class _Shield:
+    """Signals to a whole process group (Ctrl-C, a scheduler) are the main process's to answer: its loader processes
+    stay until it has saved. What they obey is the end of that process, or its SIGTERM once it has no use for them."""
+
+    def __init__(self, context: Any) -> None:
+        self._lifted = context.Event()
+        self._parent = os.getpid()
+
+    def lift(self) -> None:
+        self._lifted.set()
+
+    def __call__(self, worker: int) -> None:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.signal(signal.SIGTERM, self._terminate)
+        if hasattr(signal, "SIGUSR1"):
+            signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+
+    def _terminate(self, number: int, frame: object) -> None:
+        if self._lifted.is_set() or os.getppid() != self._parent:
+            os._exit(128 + number)

@@ -1,0 +1,79 @@
+"""Which files a checkpoint is written to, and which earlier ones it makes superfluous."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+from trainlattice.contracts.settings import CheckpointSettings
+from trainlattice.training.stopping import Direction
+
+LAST, BEST = "last.pt", "best.pt"
+
+
+def step_name(step: int) -> str:
+    return f"step-{step:08d}.pt"
+
+
+def epoch_name(epoch: int) -> str:
+    return f"epoch-{epoch:04d}.pt"
+
+
+@dataclass
+class Retention:
+    """The numbered checkpoints of one run directory.
+
+    ``last.pt`` and ``best.pt`` are always there and count as the newest and the best one; where more than one is
+    kept, each also has a numbered name.
+    """
+
+    settings: CheckpointSettings
+    direction: Direction
+    recent: list[str] = field(default_factory=list)
+    best: list[tuple[float, str]] = field(default_factory=list)
+
+    def last(self, step: int, ended_epoch: int | None) -> list[str]:
+        """Names of a checkpoint that is the newest.
+
+        :param ended_epoch: the epoch that it ends, or None in the middle of one.
+        """
+        names = [LAST]
+        if self.settings.keep_last != 1:
+            names.append(step_name(step))
+        every = self.settings.keep_every_epochs
+        if every is not None and ended_epoch is not None and ended_epoch % every == 0:
+            names.append(epoch_name(ended_epoch))
+        return names
+
+    def ranked(self, value: float, step: int, *, improved: bool) -> list[str]:
+        """Names of a checkpoint that was validated: none if it is not among the best."""
+        keep = self.settings.keep_best
+        names = [BEST] if improved and keep else []
+        if keep > 1 and math.isfinite(value) and self._rank(value) < keep:
+            names.append(step_name(step))
+        return names
+
+    def written(self, names: list[str], value: float | None) -> list[str]:
+        """Takes note of what is durable now; the names of files that are no longer kept.
+
+        :param value: of the monitored metric, if the checkpoint was ranked.
+        """
+        before = {*self.recent, *(name for _, name in self.best)}
+        for name in names:
+            if not name.startswith("step-"):
+                continue
+            if LAST in names and name not in self.recent and self.settings.keep_last != 1:
+                self.recent.append(name)
+            if value is not None and math.isfinite(value) and name not in [held for _, held in self.best]:
+                self.best.insert(self._rank(value), (value, name))
+        if self.settings.keep_last is not None:
+            del self.recent[: -self.settings.keep_last]
+        del self.best[max(self.settings.keep_best, 0) :]
+        kept = {*self.recent, *(name for _, name in self.best)}
+        return sorted((before | {n for n in names if n.startswith("step-")}) - kept)
+
+    def _rank(self, value: float) -> int:
+        """How many held values are better; an equal one that came first is."""
+        if self.direction == "min":
+            return sum(held <= value for held, _ in self.best)
+        return sum(held >= value for held, _ in self.best)

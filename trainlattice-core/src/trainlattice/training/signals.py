@@ -1,0 +1,76 @@
+"""SIGINT, SIGTERM and SIGUSR1: what they ask for is done between two steps."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from types import FrameType
+from typing import Any
+
+from trainlattice.diagnostics.errors import Interruption, RunInterrupted, RunTerminated
+
+_STOPS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM") if hasattr(signal, name))
+_SAVE = getattr(signal, "SIGUSR1", None)  # Windows has none
+
+
+class Signals:
+    """Takes signals while a run is under way and holds them until the Trainer asks.
+
+    The first SIGINT or SIGTERM asks to save and leave; a second one ends at once. SIGUSR1 asks to save and go on.
+    Outside of the main thread Python lets nobody handle signals: there nothing is taken.
+    """
+
+    def __init__(self) -> None:
+        self.stopping: int | None = None
+        self.save = False
+        self._before: dict[int, Any] = {}
+
+    @contextmanager
+    def taken(self) -> Iterator[None]:
+        """Handlers are ours inside, and as they were afterwards. What somebody ignores (nohup) stays ignored."""
+        self.stopping, self.save = None, False
+        if threading.current_thread() is threading.main_thread():
+            for number in (*_STOPS, _SAVE):
+                # None: a handler that was not installed from Python; it could not be put back.
+                if number is not None and signal.getsignal(number) not in (signal.SIG_IGN, None):
+                    self._before[number] = signal.signal(number, self._take)
+        try:
+            yield
+        finally:
+            for number, handler in self._before.items():
+                signal.signal(number, handler)
+            self._before.clear()
+
+    def _take(self, number: int, frame: FrameType | None) -> None:
+        name = signal.Signals(number).name
+        if number == _SAVE:
+            self.save = True
+        elif self.stopping is None:
+            self.stopping = number
+            # Written past Python's streams: the signal may have come in the middle of a print.
+            _tell(f"{name}: saving last.pt after this step and leaving; a second signal ends at once\n")
+        elif number == signal.SIGINT:
+            raise KeyboardInterrupt
+        else:
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
+
+    def interruption(self) -> Interruption:
+        """What the Trainer raises once the checkpoint is on disk."""
+        assert self.stopping is not None
+        return (
+            RunInterrupted("SIGINT") if self.stopping == signal.SIGINT else RunTerminated(128 + self.stopping)
+        )
+
+    def check(self) -> None:
+        """Raises the interruption if one was asked for."""
+        if self.stopping is not None:
+            raise self.interruption()
+
+
+def _tell(text: str) -> None:
+    with suppress(OSError):  # nobody listens
+        os.write(2, text.encode())
