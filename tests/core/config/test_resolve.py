@@ -118,6 +118,10 @@ def test_defaults_are_written_out_and_names_are_qualified(tmp_path, monkeypatch)
             "accumulate": 1, "accumulate_weighting": "samples", "precision": "fp32", "early_stopping": None,
             "nonfinite": "stop", "nonfinite_budget": 10, "compile": None,
         },
+        "checkpoint": {
+            "every_epochs": 1, "every_steps": None, "every_seconds": None, "keep_last": 1,
+            "keep_every_epochs": None, "keep_best": 1, "async": False,
+        },
         "plugins": {"local": [], "require": []},
     }  # fmt: skip
 
@@ -206,7 +210,9 @@ def test_a_key_in_the_wrong_place_is_sent_home(tmp_path, text, path, suggestion)
 
 def test_an_unknown_section_lists_the_sections_there_are(tmp_path):
     found = mistake(write(tmp_path, BASE + "zebra: 3\n"))
-    assert any(note.startswith("sections: callbacks, dataset, experiment, ") for note in found.notes)
+    assert any(
+        note.startswith("sections: callbacks, checkpoint, dataset, experiment, ") for note in found.notes
+    )
 
 
 @pytest.mark.parametrize("top", ["- model\n", "model\n", "3\n", "null\n", "---\n"])

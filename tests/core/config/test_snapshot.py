@@ -107,7 +107,7 @@ def test_a_snapshot_says_what_it_is_and_keeps_the_order_of_sections(tmp_path):
     assert HEADER.startswith("#")
     sections = [line.rstrip(":") for line in text.splitlines() if line.endswith(":") and line[0].isalpha()]
     assert sections[:3] == ["experiment", "mode", "model"]
-    assert sections[-2:] == ["trainer", "plugins"]
+    assert sections[-2:] == ["checkpoint", "plugins"]
 
 
 def test_a_snapshot_may_be_extended_with_bare_names(tmp_path):

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from trainlattice.data.container import BatchError, batch_size, container_of, get
+from trainlattice.data.container import BatchError, batch_size, container_of, get, move
 
 pytestmark = pytest.mark.torch
 CPU = torch.device("cpu")
@@ -14,7 +14,7 @@ CPU = torch.device("cpu")
 @pytest.mark.parametrize("form", [tuple, list])
 def test_a_pair_is_input_and_target(form):
     x, y = torch.ones(3, 2), torch.zeros(3)
-    container = container_of(form((x, y)), CPU)
+    container = container_of(form((x, y)))
     assert list(container) == ["input", "target"]
     assert container["input"] is x
     assert container["target"] is y
@@ -27,11 +27,12 @@ def test_fields_of_a_dict_are_inputs_unless_they_are_targets():
         "target/box": torch.ones(1),
         "input": torch.ones(1),
     }
-    assert list(container_of(batch, CPU)) == ["input/image", "target", "target/box", "input"]
+    assert list(container_of(batch)) == ["input/image", "target", "target/box", "input"]
 
 
 def test_tensors_move_to_the_device_and_other_values_stay():
-    container = container_of({"x": torch.ones(2), "names": ["a", "b"]}, torch.device("meta"))
+    container = container_of({"x": torch.ones(2), "names": ["a", "b"]})
+    move(container, torch.device("meta"))
     assert container["input/x"].device.type == "meta"
     assert container["input/names"] == ["a", "b"]
 
@@ -49,7 +50,7 @@ def test_a_batch_of_another_form_is_refused_and_the_form_named(batch, form):
     with pytest.raises(
         BatchError, match=rf"a pair \(input, target\) or a dict, and this dataset yields {form}$"
     ):
-        container_of(batch, CPU)
+        container_of(batch)
 
 
 def test_the_batch_size_is_the_length_of_the_first_tensor_with_a_dimension():

@@ -241,8 +241,9 @@ def test_a_validation_without_a_batch_ends_the_run_with_an_error(tmp_path):
     def build():
         return Splits(TensorData(torch.ones(2, 1), torch.ones(2, 1)), RunsDry(0))
 
-    with pytest.raises(BatchError, match="the data to evaluate on yields no batch"):
+    with pytest.raises(ConfigError, match="the dataset yields no sample"):
         train({**line(), "dataset": {"name": "nothing_to_validate"}}, tmp_path)
+    assert not (tmp_path / "runs").exists()
 
 
 def test_a_run_of_a_stream_that_was_interrupted_between_epochs_is_resumed(tmp_path):

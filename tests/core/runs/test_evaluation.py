@@ -124,7 +124,7 @@ def test_weights_that_do_not_fit_the_model_are_refused(tmp_path):
     config = yaml.safe_load((run / "config.yaml").read_text())
     config["model"]["hidden_dims"] = [9]
     (run / "config.yaml").write_text(yaml.safe_dump(config))
-    with pytest.raises(CheckpointError, match=r"(?s)best\.pt does not fit this model.*size mismatch"):
+    with pytest.raises(CheckpointError, match=r"(?s)best\.pt does not fit this run.*size mismatch"):
         evaluate_run(run)
 
 

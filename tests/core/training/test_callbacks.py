@@ -3,7 +3,7 @@
 import pytest
 
 from support.by_hand import line
-from support.runs import InterruptAfter, checkpoint, manifest, run_dirs, train
+from support.runs import InterruptAfter, checkpoint, manifest, records, run_dirs, train
 from trainlattice import Callback, Options, register_callback
 from trainlattice.diagnostics.errors import CheckpointWriteError
 from trainlattice.training.callbacks import CallbackList
@@ -92,8 +92,8 @@ def test_every_callback_method_is_called_in_the_documented_order(tmp_path):
     seen = Everything()
     config = line(dataset={**POINTS, "batch_size": 1}, trainer={"accumulate": 2, "log_every": 2})
     train(config, tmp_path, extra_callbacks=[seen])
-    after_train = ["epoch", "input", "loss", "pred", "target"]
-    after_val = ["input", "loss", "pred", "target"]
+    after_train = ["epoch", "input", "loss", "pred", "target", "weight"]
+    after_val = ["epoch", "input", "loss", "pred", "target", "weight"]
     assert seen.events == [
         ("run_start", 0),
         ("epoch_start", 0),
@@ -219,25 +219,32 @@ def test_two_callbacks_of_one_name_keep_their_states_apart(tmp_path):
     assert list(states) == ["local:note", "local:note#2"]
 
 
-def test_a_state_that_could_not_be_loaded_again_ends_the_run_at_its_first_save(tmp_path):
+def test_a_state_that_could_not_be_loaded_again_is_refused_before_anything_is_trained(tmp_path):
     class Unplain(Callback):
         def state_dict(self):
             return {"where": tmp_path}
 
-    with pytest.raises(CheckpointWriteError, match=r"last\.pt could not be written: it would hold pathlib"):
+    with pytest.raises(
+        CheckpointWriteError, match=r"'extra#1' cannot be saved: it would hold pathlib"
+    ):
         train(line(dataset=POINTS), tmp_path, extra_callbacks=[Unplain()])
     (run,) = run_dirs(tmp_path)
-    assert list((run / "checkpoints").iterdir()) == []
+    assert [record["step"] for record in records(run)] == [0, 0]
     assert manifest(run)["status"] == "failed"
 
 
 def test_a_state_dict_that_raises_does_not_hide_the_error_that_ended_the_run(tmp_path):
     class Fails(Callback):
+        trained = False
+
         def on_step_end(self, trainer):
+            self.trained = True
             raise ValueError("the reason")
 
         def state_dict(self):
-            raise RuntimeError("no state")
+            if self.trained:
+                raise RuntimeError("no state")
+            return {}
 
     with pytest.raises(ValueError, match="the reason"):
         train(line(dataset=POINTS), tmp_path, extra_callbacks=[Fails()])

@@ -19,7 +19,7 @@ def test_a_checkpoint_holds_everything_by_name(tmp_path):
     assert held["states"]["update/optimizer"]["implementation"] == "fused"
     assert held["trainer"]["epoch"] == 2
     assert held["trainer"]["global_step"] == 6
-    assert (held["kind"], held["budget"], held["order"]) == ("resume", 6, 1)
+    assert (held["kind"], held["budget"], held["order"]) == ("resume", 6, 2)
     assert held["config"]["model"]["name"] == "models:mlp"
     assert {"python", "torch", "numpy"} <= set(held["rng"])
     assert [record["section"] for record in held["components"]][:3] == ["mode", "model", "dataset"]
@@ -37,8 +37,8 @@ def test_weights_have_the_keys_of_the_plain_module(tmp_path):
 
 def test_another_version_of_the_sample_order_is_refused(tmp_path):
     run = interrupted(line(trainer={"epochs": 2}), tmp_path, epochs=1)
-    rewrite(run, order=2)
-    with pytest.raises(CheckpointError, match=r"version 2 of the sample order.* has 1"):
+    rewrite(run, order=1)
+    with pytest.raises(CheckpointError, match=r"version 1 of the sample order.* has 2"):
         train(line(trainer={"epochs": 2}), tmp_path, resume=run)
 
 

@@ -13,6 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from support.by_hand import line
 from support.runs import tiny
 from trainlattice import Callback, run_from_file
+from trainlattice.training.supervised import Supervised
 
 pytestmark = pytest.mark.torch
 LOG_EVERY = 4
@@ -35,6 +36,15 @@ class Reads(Callback):
                     reads.seen(trainer)
                 return func(*args, **(kwargs or {}))
 
+        weigh = Supervised.weight
+
+        def weight(mode: Supervised, container: Any) -> float:  # of a batch that is still on the host
+            phase, reads.phase = reads.phase, ""
+            counted = weigh(mode, container)
+            reads.phase = phase
+            return counted
+
+        self.monkeypatch.setattr(Supervised, "weight", weight)
         to_list = torch.Tensor.tolist
 
         def tolist(tensor: torch.Tensor) -> Any:  # reads memory without an operator

@@ -246,7 +246,7 @@ def test_a_later_phase_of_a_window_sees_the_weights_that_an_earlier_one_changed(
             return (models["second"](batch["input"]) - target).square().mean()
 
     window = [{"input": torch.ones(3, 1)}, {"input": torch.ones(1, 1)}]
-    result = Stepper(TwoPhases(), updates, autocast("fp32", CPU)).run(window)
+    result = Stepper(TwoPhases(), updates, autocast("fp32", CPU), CPU).run(window)
     assert result.outcomes == ["applied", "applied"]
     assert models["first"].w.item() == pytest.approx(1.0)
     assert models["second"].w.item() == pytest.approx(1.0)
@@ -270,7 +270,7 @@ def test_a_phase_that_is_refused_is_counted_and_the_other_one_is_applied():
         def measure(self, batch):
             return {}
 
-    stepper = Stepper(TwoPhases(), updates, autocast("fp32", CPU))
+    stepper = Stepper(TwoPhases(), updates, autocast("fp32", CPU), CPU)
     window = [{"input": torch.ones(1, 1)}]
     assert stepper.run(window).outcomes == ["applied", "skipped as not finite"]
     assert stepper.run(window).outcomes == ["applied", "applied"]

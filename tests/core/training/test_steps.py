@@ -45,7 +45,8 @@ def test_the_smaller_of_epochs_and_max_steps_ends_a_run(tmp_path):
 def test_max_steps_without_epochs_takes_as_many_epochs_as_it_needs(tmp_path):
     result = train(line(dataset=FOUR, trainer={"max_steps": 10}), tmp_path)
     assert (result.global_step, result.epoch, result.status) == (10, 2, "finished")
-    assert places(result.run_dir, "epoch") == [(1, 4), (2, 8)]
+    assert places(result.run_dir, "epoch") == [(1, 4), (2, 8), (3, 10)]
+    assert [r.get("partial") for r in records(result.run_dir, "epoch")] == [None, None, True]
     assert result.stop_reason == "max_steps: 10 optimizer steps"
 
 

@@ -7,6 +7,7 @@ file that stands is one that the index knows.
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import pickle
@@ -15,6 +16,7 @@ import zipfile
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -65,6 +67,19 @@ class CheckpointStore:
             ) from error
         sync_directory(self.directory)
         return [self.directory / name for name in names]
+
+    def require_storable(self, state: Any, what: str) -> None:
+        """Raises CheckpointWriteError if a state could not be written, or not be loaded without running code."""
+        buffer = io.BytesIO()
+        try:
+            torch.save(state, buffer)
+            buffer.seek(0)
+            torch.load(buffer, weights_only=True)
+        except Exception as error:  # a component's objects may raise anything while they are pickled
+            reason = _why_not_written(error)
+            if reason is None:
+                raise
+            raise CheckpointWriteError(f"{what} cannot be saved: {reason}") from error
 
     def index(self) -> dict[str, list[Entry]]:
         """By file name: the latest entry, and up to two before it for a save that did not end."""

@@ -15,6 +15,8 @@ RUNTIME_ONLY = frozenset(
         "trainer.epochs",
         "trainer.max_steps",
         "trainer.early_stopping",
+        "trainer.nonfinite",
+        "trainer.nonfinite_budget",
         "dataset.num_workers",
         "dataset.start_method",
         "callbacks",

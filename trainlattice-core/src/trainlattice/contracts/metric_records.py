@@ -50,14 +50,17 @@ def records_schema() -> dict[str, Any]:
             ),
             _record(
                 "epoch",
-                "a completed epoch",
+                "a completed epoch, or the part of one in which the run ends",
                 required={
                     "lr": _NUMBER,
                     "epoch_seconds": _NUMBER,
                     "data_seconds": _NUMBER,
                     "train_samples_per_sec": _NUMBER,
                 },
-                optional={"max_memory_mb": _NUMBER},
+                optional={
+                    "max_memory_mb": _NUMBER,
+                    "partial": {"const": True, "description": "the run ends inside this epoch"},
+                },
                 metrics=True,
             ),
             _record(

@@ -1,7 +1,7 @@
 """The data container: one plain dict that carries a batch through model, loss, metrics and callbacks.
 
-Keys: ``input`` or ``input/<key>`` (what the batch holds), ``target`` or ``target/<key>``, ``epoch``, then what
-is computed: ``pred``, ``pred/<key>``, ``loss``.
+Keys: ``input`` or ``input/<key>`` (what the batch holds), ``target`` or ``target/<key>``, ``epoch`` (complete
+epochs), ``weight`` (how much the batch counts in means), then what is computed: ``pred``, ``pred/<key>``, ``loss``.
 """
 
 from __future__ import annotations
@@ -21,19 +21,26 @@ class BatchError(TrainLatticeError):
     """A batch of a form that no container can be made from."""
 
 
-def container_of(batch: Any, device: torch.device, dtype: torch.dtype | None = None) -> Container:
-    """A batch ``(input, target)`` or a dict of fields, on the device.
-
-    :param dtype: the model's: float64 values, which NumPy makes of everything, become values of this type.
+def container_of(batch: Any) -> Container:
+    """A batch ``(input, target)`` or a dict of fields, where it is.
 
     :raises BatchError: for anything else.
     """
     if isinstance(batch, Mapping):
-        return {_key(str(key)): _to(value, device, dtype) for key, value in batch.items()}
+        return {_key(str(key)): value for key, value in batch.items()}
     if isinstance(batch, Sequence) and len(batch) == 2:
-        return {"input": _to(batch[0], device, dtype), "target": _to(batch[1], device, dtype)}
+        return {"input": batch[0], "target": batch[1]}
     form = f"a {type(batch).__name__}" + (f" of {len(batch)}" if isinstance(batch, Sequence) else "")
     raise BatchError(f"a batch is a pair (input, target) or a dict, and this dataset yields {form}")
+
+
+def move(container: Container, device: torch.device, dtype: torch.dtype | None = None) -> None:
+    """Brings the values of a container to the device, in place.
+
+    :param dtype: the model's: float64 values, which NumPy makes of everything, become values of this type.
+    """
+    for key, value in container.items():
+        container[key] = _to(value, device, dtype)
 
 
 def batch_size(container: Container) -> int:

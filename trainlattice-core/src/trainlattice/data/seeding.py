@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -55,6 +57,28 @@ class HostRng:
         torch.set_rng_state(self.torch)
         if self.numpy is not None:
             sys.modules["numpy"].random.set_state(self.numpy)
+
+
+class OwnRng:
+    """Random numbers that somebody draws apart from the rest of the process."""
+
+    def __init__(self, seed: int) -> None:
+        self._seed = seed
+        self._state: HostRng | None = None
+
+    @contextmanager
+    def drawing(self) -> Iterator[None]:
+        """Inside, the generators go on from where they were at the end of the last such block."""
+        outside = HostRng.now()
+        if self._state is None:
+            seed_host(self._seed)
+        else:
+            self._state.restore()
+        try:
+            yield
+        finally:
+            self._state = HostRng.now()
+            outside.restore()
 
 
 def mixed_seed(*parts: int) -> int:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from itertools import islice
 from typing import Any
 
 from torch.utils.data import IterableDataset, default_collate, get_worker_info
+from torch.utils.data._utils import worker as worker_module
 
 from trainlattice.data.container import BatchError
-from trainlattice.data.seeding import mixed_seed
+from trainlattice.data.seeding import OwnRng, mixed_seed
 from trainlattice.data.workers import StartMethod, worker_batches
 
 
@@ -53,7 +55,7 @@ class StreamSource:
 
     def batches(self, epoch: int, start: int = 0) -> Iterator[Any]:
         """The batches of one epoch. A stream has no index: what lies before ``start`` is read and left out."""
-        stream = _Batches(self.dataset, self.batch_size, self.drop_last, epoch)
+        stream = _Batches(self.dataset, self.batch_size, self.drop_last, epoch, mixed_seed(self.seed, epoch))
         if self.num_workers == 0:
             return islice(stream, start, None)
         batches = worker_batches(
@@ -74,19 +76,47 @@ class StreamSource:
 
 
 class _Batches(IterableDataset[Any]):
-    def __init__(self, dataset: Iterable[Any], batch_size: int, drop_last: bool, epoch: int) -> None:
-        self.dataset, self.batch_size, self.drop_last, self.epoch = dataset, batch_size, drop_last, epoch
+    """The one sequence of batches of an epoch, of which a loader process yields every W-th.
+
+    Whoever reads the stream reads it whole, with random numbers of its own that begin at the same seed: in every
+    process it is the same stream.
+    """
+
+    def __init__(
+        self, dataset: Iterable[Any], batch_size: int, drop_last: bool, epoch: int, seed: int
+    ) -> None:
+        self.dataset, self.batch_size, self.drop_last = dataset, batch_size, drop_last
+        self.epoch, self.seed = epoch, seed
 
     def __iter__(self) -> Iterator[Any]:
         if hasattr(self.dataset, "set_epoch"):
             self.dataset.set_epoch(self.epoch)
         worker = get_worker_info()
         index, count = (worker.id, worker.num_workers) if worker is not None else (0, 1)
-        samples = iter(self.dataset)
+        chunks = self._chunks()
         number = 0
-        while chunk := list(islice(samples, self.batch_size)):
-            if len(chunk) < self.batch_size and self.drop_last:
+        rng = OwnRng(self.seed)
+        while True:
+            with rng.drawing(), _unaware_of_workers():
+                chunk = next(chunks, None)
+            if chunk is None or (len(chunk) < self.batch_size and self.drop_last):
                 return
             if number % count == index:
                 yield default_collate(chunk)
             number += 1
+
+    def _chunks(self) -> Iterator[list[Any]]:
+        samples = iter(self.dataset)
+        while chunk := list(islice(samples, self.batch_size)):
+            yield chunk
+
+
+@contextmanager
+def _unaware_of_workers() -> Iterator[None]:
+    """A dataset that shares itself out by ``get_worker_info`` would be shared out twice: samples would be lost."""
+    held = worker_module._worker_info
+    worker_module._worker_info = None
+    try:
+        yield
+    finally:
+        worker_module._worker_info = held

@@ -47,8 +47,8 @@ def worker_batches(
 
 
 class _Shield:
-    """Signals to a whole process group (Ctrl-C, a scheduler) are the main process's to answer: its loader processes
-    stay until it has saved. What they obey is the end of that process, or its SIGTERM once it has no use for them."""
+    """Signals to a whole process group (Ctrl-C, a scheduler) are the main process's to answer: its loader
+    processes stay until it has saved. They obey its SIGTERM once it has no use for them, and end when it has."""
 
     def __init__(self, context: Any) -> None:
         self._lifted = context.Event()

@@ -18,6 +18,9 @@ T = TypeVar("T")
 LOCAL = "local"
 """The plugin id of everything that comes without a distribution: ``local:logistic``."""
 
+LOCAL_MODULE_PREFIX = "trainlattice_local_"
+"""Modules of local files are in sys.modules under a name of their own."""
+
 
 @dataclass(frozen=True)
 class LocalDeclaration:
@@ -115,7 +118,7 @@ def load_file(path: Path) -> tuple[Plugin, list[LocalDeclaration]]:
     token = _collecting.set(declared)
     try:
         stem = re.sub(r"\W", "_", path.stem)
-        guarded(plugin, lambda: import_file(path, f"trainlattice_local_{stem}_{digest[:8]}"))
+        guarded(plugin, lambda: import_file(path, f"{LOCAL_MODULE_PREFIX}{stem}_{digest[:8]}"))
     finally:
         _collecting.reset(token)
     if plugin.broken is None:

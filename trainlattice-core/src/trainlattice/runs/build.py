@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 from trainlattice.config.resolve import Resolution
 from trainlattice.config.resolved import ResolvedComponent
@@ -20,14 +21,14 @@ from trainlattice.data.source import BatchSource
 from trainlattice.diagnostics.errors import ConfigError, PluginError
 from trainlattice.runs.opening import DataOpener
 from trainlattice.runs.probe import probe
-from trainlattice.runs.targets import call_target, config_error, takes
+from trainlattice.runs.targets import call_target, config_error, expect, takes
 from trainlattice.training.callbacks import Callback
 from trainlattice.training.failures import translated
+from trainlattice.training.length import steps_per_epoch, total_steps
 from trainlattice.training.mode import Mode, Parts
 from trainlattice.training.nonfinite import FiniteGuard
 from trainlattice.training.precision import grad_scaler
 from trainlattice.training.strategy import SingleDevice, Strategy
-from trainlattice.training.trainer import steps_per_epoch, total_steps
 from trainlattice.training.update import Update
 
 
@@ -56,7 +57,8 @@ def build(
     implementations: Mapping[str, str] | None = None,
     observed: bool = True,
 ) -> Built:
-    """Opens the data and builds everything, in the order: data, models, optimizers, loss, mode, callbacks.
+    """Opens the data and builds everything, in the order: data, loss, components of other kinds, models, optimizers
+    and schedules, mode, callbacks.
 
     :param budget: of the checkpoint that is resumed; by default the length of the run.
     :param implementations: of the optimizers of that checkpoint by role: other kernels round otherwise.
@@ -71,6 +73,7 @@ def build(
     opener = DataOpener(resolution)
     splits = opener.splits()
     train, val, test = opener.sources(splits)
+    opener.require_validation_data(val)
     budget = budget or total_steps(config.trainer, steps_per_epoch(train, config.trainer.accumulate))
     guard = FiniteGuard(config.trainer.nonfinite, strategy.device, budget=config.trainer.nonfinite_budget)
     loss = builder.loss(splits.contract)
@@ -136,11 +139,7 @@ class _Builder:
         models = {}
         for role, component in self.roles("model").items():
             models[role] = self.call(component, data=data)
-            if not isinstance(models[role], nn.Module):
-                raise PluginError(
-                    f"{component.registered.what} returned a {type(models[role]).__name__}, "
-                    "expected a torch.nn.Module"
-                )
+            expect(component, models[role], nn.Module, "a torch.nn.Module")
         return models
 
     def roles(self, section: str) -> dict[str, ResolvedComponent]:
@@ -152,7 +151,10 @@ class _Builder:
 
     def loss(self, data: DatasetContract) -> Callable[..., Any] | None:
         component = self.config.one("loss")
-        built: Callable[..., Any] | None = self.call(component, data=data) if component else None
+        if component is None:
+            return None
+        built: Callable[..., Any] = self.call(component, data=data)
+        expect(component, built, Callable, "something that can be called as loss(pred, target)")
         return built
 
     def compile(self, models: Mapping[str, nn.Module]) -> None:
@@ -205,9 +207,7 @@ class _Builder:
                 raise config_error(self.resolution, ("model",), "contract", message)
             optimizer = self.optimizer(role, component, params)
             schedule = schedulers.get(role) or schedulers.get("scheduler")
-            scheduler = (
-                self.call(schedule, optimizer=optimizer, total_steps=budget) if schedule is not None else None
-            )
+            scheduler = self.scheduler(schedule, optimizer, budget) if schedule is not None else None
             updates[role] = Update(
                 optimizer,
                 strategy,
@@ -232,16 +232,29 @@ class _Builder:
         optimizer: Optimizer = self.call(
             component, params=params, implementation=self.implementations.get(role, wanted)
         )
+        expect(component, optimizer, Optimizer, "a torch.optim.Optimizer")
+        if isinstance(optimizer, torch.optim.LBFGS):
+            raise PluginError(
+                f"{component.registered.what} evaluates the loss several times a step (a closure)"
+            )
         return optimizer
+
+    def scheduler(
+        self, component: ResolvedComponent, optimizer: Optimizer, budget: int | None
+    ) -> LRScheduler:
+        scheduler: LRScheduler = self.call(component, optimizer=optimizer, total_steps=budget)
+        expect(component, scheduler, LRScheduler, "a torch.optim.lr_scheduler.LRScheduler")
+        if isinstance(scheduler, ReduceLROnPlateau):
+            raise PluginError(
+                f"{component.registered.what} is stepped by a metric, and schedules here by the optimizer step"
+            )
+        return scheduler
 
     def mode(self, parts: Parts) -> Mode:
         component = self.config.one("mode")
         assert component is not None
-        mode = self.call(component, parts=parts)
-        if not isinstance(mode, Mode):
-            raise PluginError(
-                f"{component.registered.what} returned a {type(mode).__name__}, expected a Mode"
-            )
+        mode: Mode = self.call(component, parts=parts)
+        expect(component, mode, Mode, "a Mode")
         return mode
 
     def callbacks(self) -> list[tuple[str, Callback]]:
@@ -252,10 +265,7 @@ class _Builder:
             while name in named:
                 name, number = f"{component.name}#{number}", number + 1
             callback = self.call(component)
-            if not isinstance(callback, Callback):
-                raise PluginError(
-                    f"{component.registered.what} returned a {type(callback).__name__}, expected a Callback"
-                )
+            expect(component, callback, Callback, "a Callback")
             named[name] = callback
         return list(named.items())
 

@@ -81,7 +81,7 @@ def _evaluate(resolution: Resolution, checkpoint: Path, split: str) -> Evaluatio
     if source is None:
         dataset = resolution.config.one("dataset")
         raise CheckpointError(f"the dataset {dataset.name if dataset else ''!r} has no {split} data")
-    restore_models(built.parts.models, built.mode, saved, str(checkpoint))
+    restore_models(built.parts, built.mode, saved, str(checkpoint))
     device = built.strategy.device
     means = evaluate(
         built.mode,

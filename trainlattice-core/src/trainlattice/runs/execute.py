@@ -14,7 +14,7 @@ from typing import Any
 from trainlattice.checkpoint.durable import write_durably
 from trainlattice.checkpoint.store import CheckpointStore
 from trainlattice.config.resolve import Resolution
-from trainlattice.diagnostics.errors import Interruption, TrainLatticeError
+from trainlattice.diagnostics.errors import Interruption, TrainLatticeError, UsageError
 from trainlattice.plugin.lifecycle import RunInfo, RunOutcome
 from trainlattice.runs.build import Built, build
 from trainlattice.runs.directory import RunDirectory, create
@@ -27,8 +27,9 @@ from trainlattice.runs.resume import ResumePoint, find_resume_point
 from trainlattice.training.callbacks import Callback, CallbackList
 from trainlattice.training.checkpointing import Checkpointer
 from trainlattice.training.failures import translated
+from trainlattice.training.length import is_complete, steps_per_epoch, total_steps
 from trainlattice.training.state import TrainerState
-from trainlattice.training.trainer import Services, Trainer, is_complete, steps_per_epoch, total_steps
+from trainlattice.training.trainer import Services, Trainer
 
 logger = logging.getLogger(__name__)
 
@@ -52,6 +53,9 @@ def execute_run(
         budget=point.checkpoint.budget if point else None,
         implementations=point.implementations if point else None,
     )
+    for callback in (extra_callbacks := list(extra_callbacks)):
+        if not isinstance(callback, Callback):
+            raise UsageError(f"extra_callbacks holds {callback!r}, expected instances of Callback")
     extra = [(f"extra#{index}", callback) for index, callback in enumerate(extra_callbacks, start=1)]
     callbacks = CallbackList([*built.callbacks, *extra])
     if point is not None:
@@ -144,7 +148,7 @@ def _recorded_failure(manifest: Manifest, trainer: Trainer, hooks: Any, info: Ru
 
 
 def _size(built: Built) -> str:
-    """``52,000 parameters on cpu, 1,438 training samples, 45 steps per epoch``"""
+    """``52,000 parameters on cpu, 1,438 training samples, 45 batches per epoch``"""
     parameters = sum(p.numel() for model in built.parts.models.values() for p in model.parameters())
     return (
         f"{parameters:,} parameters on {built.strategy.device}, {_count(built.train.num_samples)} training "

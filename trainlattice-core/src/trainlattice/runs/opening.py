@@ -22,6 +22,7 @@ from trainlattice.data.splits import MapDataset, Splits, TensorData
 from trainlattice.data.stream import StreamSource
 from trainlattice.diagnostics.diagnostic import Diagnostic
 from trainlattice.diagnostics.errors import ConfigError, PluginError
+from trainlattice.plugin.local import LOCAL_MODULE_PREFIX
 from trainlattice.runs.targets import call_target, config_error
 from trainlattice.training.targets import TargetError, class_target, not_finite, outside_classes
 
@@ -94,6 +95,14 @@ class DataOpener:
         method = settings.start_method or multiprocessing.get_start_method()
         if settings.num_workers == 0 or method == "fork":
             return
+        if type(split).__module__.startswith(LOCAL_MODULE_PREFIX):
+            raise config_error(
+                self.resolution,
+                ("dataset", "num_workers"),
+                "not-picklable",
+                f"the dataset, a {type(split).__name__}, is of a local file, which loader processes that are not "
+                "forked cannot import; use start_method: fork, num_workers: 0, or a package",
+            )
         try:
             ForkingPickler.dumps(split)
         except (pickle.PicklingError, AttributeError, TypeError) as error:
@@ -104,6 +113,26 @@ class DataOpener:
                 f"the dataset, a {type(split).__name__}, cannot be sent to loader processes ({error}); use "
                 "module-level functions instead of lambdas, start_method: fork, or num_workers: 0",
             ) from error
+
+    def require_validation_data(self, val: BatchSource | None) -> None:
+        """A stream that yields nothing is known only when it is read: before training, not after an epoch of it."""
+        if isinstance(val, StreamSource):
+            self.sample_batch(val)
+        trainer = self.config.trainer
+        never = trainer.epochs is not None and trainer.validate_every > trainer.epochs
+        if (
+            val is not None
+            and trainer.early_stopping is not None
+            and never
+            and not trainer.validate_every_steps
+        ):
+            message = f"the run never validates: it has {trainer.epochs} epochs, and validates every "
+            raise config_error(
+                self.resolution,
+                ("trainer", "validate_every"),
+                "contract",
+                f"{message}{trainer.validate_every}; early stopping would have nothing to judge",
+            )
 
     def no_data(self, message: str, code: str = "no-data") -> ConfigError:
         return config_error(self.resolution, ("dataset",), code, message)

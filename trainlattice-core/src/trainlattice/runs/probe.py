@@ -6,6 +6,7 @@ model. A model that cannot run there (it reads values, or an operator has no met
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -13,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from trainlattice.data.container import BatchError, container_of
+from trainlattice.data.container import BatchError, container_of, move
 from trainlattice.data.seeding import seed_everything
 from trainlattice.diagnostics.errors import ConfigError
 from trainlattice.training.mode import Mode, Parts, parameter_dtype
@@ -41,7 +42,7 @@ def probe(
     on_meta = _passes_on_meta(build_models, build_mode, batch, beside)
     seed_everything(seed)  # the models' weights do not depend on what the probe drew
     models = build_models()
-    if not on_meta or _has_lazy_parameters(models):
+    if not on_meta or _has_lazy_parameters(models) or _types_differ(models, batch):
         mode = build_mode(models)
         try:
             _check(models, mode, batch, torch.device("cpu"), beside)
@@ -53,6 +54,15 @@ def probe(
 def _has_lazy_parameters(models: Models) -> bool:
     """Lazy modules (nn.LazyLinear) get their parameters from the first batch, and the optimizer needs them."""
     return any(is_lazy(p) for model in models.values() for p in (*model.parameters(), *model.buffers()))
+
+
+def _types_differ(models: Models, batch: Any) -> bool:
+    """Operators on the meta device do not compare number formats: such a batch is tried for real."""
+    dtype = parameter_dtype(Parts(models, {}, None))
+    container = container_of(batch)
+    move(container, torch.device("cpu"), dtype)
+    inputs = [v for key, v in container.items() if key.startswith("input") and isinstance(v, Tensor)]
+    return any(value.dtype != dtype for value in inputs)
 
 
 def _passes_on_meta(
@@ -72,15 +82,19 @@ def _passes_on_meta(
 
 
 def _check(models: Models, mode: Mode, batch: Any, device: torch.device, beside: Sequence[nn.Module]) -> None:
-    with evaluating([*models.values(), *beside]), torch.no_grad():
-        dtype = parameter_dtype(Parts(models, {}, None))
-        mode.check(container_of(batch, device, dtype))
+    container = container_of(batch)
+    weight = mode.weight(container)
+    if not isinstance(weight, (int, float)) or not 0 <= weight < math.inf:
+        raise TypeError(f"the batch counts as {weight!r}, expected a number >= 0 (num_terms of the loss)")
+    with evaluating([*models.values(), *beside]), torch.enable_grad():
+        move(container, device, parameter_dtype(Parts(models, {}, None)))
+        mode.check(container)
 
 
 def describe(batch: Any) -> str:
     """``input [2, 1, 8, 8] float32, target [2] int64``."""
     try:
-        fields = container_of(batch, torch.device("meta"))
+        fields = container_of(batch)
     except BatchError as error:
         return str(error)
     return ", ".join(

@@ -35,7 +35,7 @@ class RunRecords:
 
     def __init__(self, path: Path, *, epochs: int | None, console: bool = True) -> None:
         self._path = path
-        self._file = open(path, "a", encoding="utf-8")  # noqa: SIM115  closed on exit
+        self._file = open(path, "a", buffering=1, encoding="utf-8")  # noqa: SIM115  closed on exit
         self._epochs = epochs
         self._console = console
 

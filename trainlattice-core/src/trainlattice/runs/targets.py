@@ -42,6 +42,12 @@ def call_target(resolution: Resolution, component: ResolvedComponent, **availabl
         raise PluginError(f"{what} could not be built: {type(error).__name__}: {error}") from error
 
 
+def expect(component: ResolvedComponent, built: Any, kind: Any, name: str) -> None:
+    """Raises PluginError if a target returned something else than its kind must be."""
+    if not isinstance(built, kind):
+        raise PluginError(f"{component.registered.what} returned a {type(built).__name__}, expected {name}")
+
+
 def takes(component: ResolvedComponent, argument: str) -> bool:
     """Whether the target of a component names an argument of its kind."""
     return argument in inspect.signature(component.registered.target).parameters

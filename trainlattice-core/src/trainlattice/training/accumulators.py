@@ -17,16 +17,14 @@ class WeightedMeans:
 
     def __init__(self) -> None:
         self._sums: dict[str, Tensor] = {}
-        self._weights: dict[str, float | Tensor] = {}
+        self._weights: dict[str, float] = {}
 
-    def add(self, values: dict[str, Tensor], weight: float | Tensor) -> None:
+    def add(self, values: dict[str, Tensor], weight: float) -> None:
         """Adds scalar tensors; no copy to the host. A value of weight zero counts for nothing, NaN included."""
-        if not isinstance(weight, Tensor) and not weight:
+        if not weight:
             return
         for name, value in values.items():
             term = value.detach().to(torch.float64) * weight
-            if isinstance(weight, Tensor):
-                term = torch.where(weight > 0, term, torch.zeros_like(term))
             held = self._sums.get(name)
             self._sums[name] = term if held is None else held + term
             self._weights[name] = self._weights.get(name, 0.0) + weight
@@ -35,23 +33,12 @@ class WeightedMeans:
         """The means, copied to the host in one transfer."""
         if not self._sums:
             return {}
-        sums = list(self._sums.values())
-        weights = [
-            weight.to(torch.float64) if isinstance(weight, Tensor) else sums[0].new_tensor(weight)
-            for weight in self._weights.values()
-        ]
-        totals, counts = torch.stack([torch.stack(sums), torch.stack(weights)]).tolist()
-        return {
-            name: total / count
-            for name, total, count in zip(self._sums, totals, counts, strict=True)
-            if count
-        }
+        totals = torch.stack(list(self._sums.values())).tolist()
+        return {name: total / self._weights[name] for name, total in zip(self._sums, totals, strict=True)}
 
     def state_dict(self) -> dict[str, Any]:
         return {"sums": dict(self._sums), "weights": dict(self._weights)}
 
     def load_state_dict(self, state: dict[str, Any], device: torch.device) -> None:
-        def placed(values: dict[str, Any]) -> dict[str, Any]:
-            return {k: v.to(device) if isinstance(v, Tensor) else v for k, v in values.items()}
-
-        self._sums, self._weights = placed(state["sums"]), placed(state["weights"])
+        self._sums = {name: value.to(device) for name, value in state["sums"].items()}
+        self._weights = {name: float(weight) for name, weight in state["weights"].items()}

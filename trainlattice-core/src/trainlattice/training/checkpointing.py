@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,10 +16,10 @@ from trainlattice.checkpoint.rng import capture_rng, restore_rng
 from trainlattice.checkpoint.store import CheckpointStore
 from trainlattice.data.order import ORDER_VERSION
 from trainlattice.diagnostics.errors import CheckpointError
+from trainlattice.training.callbacks import CallbackList
 from trainlattice.training.nonfinite import all_finite
 
 if TYPE_CHECKING:
-    from trainlattice.training.callbacks import CallbackList
     from trainlattice.training.mode import Mode, Parts
     from trainlattice.training.trainer import Trainer
 
@@ -38,17 +38,27 @@ class Checkpointer:
     components: list[dict[str, Any]]
     budget: int | None
 
-    def is_finite(self, trainer: Trainer) -> bool:
-        """Whether weights, buffers and optimizers are finite. Reads every tensor.
+    def not_finite(self, trainer: Trainer) -> str | None:
+        """The first weight, buffer or optimizer state that is not finite, or None. Reads every tensor.
 
         A buffer may hold infinities (a mask of attention does): there only NaN counts.
         """
-        models, updates = trainer.parts.models.values(), trainer.parts.updates.values()
-        return (
-            all_finite([parameter.detach() for model in models for parameter in model.parameters()])
-            and not any(torch.isnan(buffer).any() for model in models for buffer in model.buffers())
-            and all_finite([update.optimizer.state_dict() for update in updates])
-        )
+        for role, module in _modules(trainer.parts).items():
+            for name, parameter in module.named_parameters():
+                if not all_finite(parameter.detach()):
+                    return f"the weight {name} of the {role}"
+            for name, buffer in module.named_buffers():
+                if bool(torch.isnan(buffer).any()):
+                    return f"the buffer {name} of the {role}"
+        for role, update in trainer.parts.updates.items():
+            if not all_finite(update.optimizer.state_dict()):
+                return f"the state of the {role}"
+        return None
+
+    def require_storable(self, trainer: Trainer) -> None:
+        """Raises CheckpointWriteError for what callbacks would save and nobody could load."""
+        for name, callback in trainer.callbacks.named:
+            self.store.require_storable(callback.state_dict(), f"the state of the callback {name!r}")
 
     def save(
         self,
@@ -95,12 +105,9 @@ def restore_objects(
             f"trainlattice-core has {ORDER_VERSION}: the same samples cannot be drawn again"
         )
     states = dict(checkpoint.states)
-    try:
-        states.pop("progress")  # the Trainer's: restore_progress takes it
-        restore(_stateful(parts, mode, callbacks), states)
-    except (KeyError, ValueError, RuntimeError) as error:
-        text = error.args[0] if isinstance(error, KeyError) and error.args else error
-        raise CheckpointError(f"{name} does not fit this run: {text}") from error
+    if states.pop("progress", None) is None:  # the Trainer's: restore_progress takes it
+        raise CheckpointError(f"{name} does not fit this run: it holds no progress")
+    _restore(_stateful(parts, mode, callbacks), states, name)
 
 
 def restore_progress(trainer: Trainer, checkpoint: Checkpoint) -> None:
@@ -110,17 +117,31 @@ def restore_progress(trainer: Trainer, checkpoint: Checkpoint) -> None:
     restore_rng(checkpoint.rng)
 
 
-def restore_models(models: Mapping[str, nn.Module], mode: Mode, checkpoint: Checkpoint, name: str) -> None:
-    """Puts back the weights alone, to evaluate them.
+def restore_models(parts: Parts, mode: Mode, checkpoint: Checkpoint, name: str) -> None:
+    """Puts back what an evaluation needs: models, a loss that learned, the mode, components of other kinds.
 
     :raises CheckpointError: if they do not fit.
     """
+    needed = {
+        key: held
+        for key, held in _stateful(parts, mode, CallbackList([])).items()
+        if key != "callbacks" and not key.startswith("update/")
+    }
+    _restore(needed, {key: checkpoint.states.get(key) for key in needed}, name)
+
+
+def _restore(objects: dict[str, Stateful], states: dict[str, Any], name: str) -> None:
     try:
-        for role, model in models.items():
-            model.load_state_dict(checkpoint.states[f"model/{role}"])
-        mode.load_state_dict(checkpoint.states["mode"])
-    except (KeyError, RuntimeError) as error:
-        raise CheckpointError(f"{name} does not fit this model: {error}") from error
+        restore(objects, states)
+    # What a state_dict of another shape raises depends on whose load_state_dict it is given to.
+    except (KeyError, ValueError, RuntimeError, TypeError, AttributeError) as error:
+        text = error.args[0] if isinstance(error, KeyError) and error.args else error
+        raise CheckpointError(f"{name} does not fit this run: {text}") from error
+
+
+def _modules(parts: Parts) -> dict[str, nn.Module]:
+    loss = {"loss": parts.loss} if isinstance(parts.loss, nn.Module) else {}
+    return {**parts.models, **loss}
 
 
 def _stateful(parts: Parts, mode: Mode, callbacks: CallbackList) -> dict[str, Stateful]:

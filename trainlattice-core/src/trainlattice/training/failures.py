@@ -24,6 +24,16 @@ def translated(error: BaseException) -> TrainLatticeError | None:
         return TrainLatticeError(
             f"{_first_line(error)}: optimizer.implementation: loop does, and so does foreach"
         )
+    if isinstance(error, RuntimeError) and "sparse" in str(error).lower() and "Sparse" in str(error):
+        return TrainLatticeError(
+            f"{_first_line(error)}\n  sparse gradients go with sgd, optimizer.implementation foreach or loop, and "
+            "without trainer.max_grad_norm"
+        )
+    if isinstance(error, ValueError) and "more than 1 value per channel" in str(error):
+        return TrainLatticeError(
+            f"{_first_line(error)}\n  batch norm cannot train on a batch of one sample; dataset.drop_last: true "
+            "leaves out a last batch that is not full"
+        )
     homes = {cls.__module__ for cls in type(error).__mro__}
     if any(home.startswith(("torch._dynamo", "torch._inductor")) for home in homes):
         return CompileError(

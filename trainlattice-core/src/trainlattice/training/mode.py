@@ -13,9 +13,9 @@ from trainlattice.contracts.records import DatasetContract
 from trainlattice.data.container import Container, batch_size
 from trainlattice.training.update import Update
 
-Weight = int | float | Tensor
 Window = Sequence[Container]
-"""The containers of one step of the run; one for each micro-batch."""
+"""The containers of one step of the run; one for each micro-batch. Each is brought to the device when a phase asks
+for its loss."""
 
 
 @dataclass(frozen=True)
@@ -80,13 +80,14 @@ class Mode:
         """Metrics of one batch that went through ``phases`` or ``evaluate``: scalar means over its samples."""
         raise NotImplementedError
 
-    def weight(self, container: Container) -> Weight:
-        """How much this batch counts in means over a window, an epoch or a validation: its samples, or what
-        the loss counts (supervised tokens). Asked before the forward pass."""
+    def weight(self, container: Container) -> float:
+        """How much this batch counts in its window, in means over an epoch and a validation: its samples, or what
+        the loss counts (supervised tokens). Asked while the batch is as the loader made it, on the host, so that
+        no step waits for the device. A batch of weight zero is not trained on and has no part in a mean."""
         return self.samples(container)
 
     def samples(self, container: Container) -> int:
-        """Number of samples in this batch."""
+        """Number of samples in this batch; asked as :meth:`weight` is."""
         return batch_size(container)
 
     def state_dict(self) -> dict[str, Any]:

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
+from trainlattice.contracts.metric_records import EVENTS
+from trainlattice.diagnostics.errors import TrainLatticeError
+
 if TYPE_CHECKING:
     from trainlattice.training.trainer import Trainer
 
@@ -34,12 +37,20 @@ class Recorder:
 
     def write(self, kind: str, content: Mapping[str, Any]) -> None:
         """A record of a type of the schema."""
-        place = {"epoch": self.trainer.epoch_number, "step": self.trainer.state.global_step}
-        record = {"type": kind, **place, **content}
+        place = {"type": kind, "epoch": self.trainer.epoch_number, "step": self.trainer.state.global_step}
+        if not place.keys().isdisjoint(content):
+            taken = ", ".join(sorted(place.keys() & content.keys()))
+            raise TrainLatticeError(f"a metric cannot be called {taken}: a record says so of itself")
+        record = {**place, **content}
         self.sink.write(record)
         if self.observed:
             for call in self.observers:
                 call(self.trainer, record)
 
     def event(self, event: str, **details: Any) -> None:
+        """
+        :raises ValueError: for an event that the schema of records does not have.
+        """
+        if event not in EVENTS:
+            raise ValueError(f"there is no event {event!r}; events: {', '.join(EVENTS)}")
         self.write("event", {"event": event, **details})

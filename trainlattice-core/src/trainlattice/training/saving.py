@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import logging
 import time
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from trainlattice.contracts.settings import CheckpointSettings
-from trainlattice.diagnostics.errors import NonFiniteError, TrainLatticeError
+from trainlattice.diagnostics.errors import CheckpointWriteError, NonFiniteError, TrainLatticeError
 from trainlattice.training.checkpointing import Checkpointer
 from trainlattice.training.retention import Retention
 from trainlattice.training.stopping import direction_of
@@ -16,6 +17,20 @@ if TYPE_CHECKING:
     from trainlattice.training.trainer import Trainer
 
 logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Ended:
+    """The end of an epoch, or of a run inside one, that is not saved yet.
+
+    :param value: of the monitored metric, if it was validated just now.
+    :param improved: whether that is the best so far.
+    :param epoch: that is complete; None inside one.
+    """
+
+    value: float | None
+    improved: bool
+    epoch: int | None
 
 
 class Saver:
@@ -32,17 +47,24 @@ class Saver:
         self.settings = settings
         direction = direction_of(trainer.settings.monitor, trainer.settings.monitor_mode)
         self.retention = Retention(settings, direction)
-        self._saved_at = -1
+        self._saved_at = self._place()
         self._saved_when = time.monotonic()
 
     def begin(self) -> None:
-        """A run that is resumed stands where it was saved."""
-        self._saved_at, self._saved_when = self.trainer.state.global_step, time.monotonic()
+        """A run that is resumed stands where it was saved. What callbacks would save is tried now: a fault in it
+        is to cost no training."""
+        self._saved_at, self._saved_when = self._place(), time.monotonic()
+        if self.checkpointer is not None:
+            self.checkpointer.require_storable(self.trainer)
+
+    def _place(self) -> tuple[int, int, int]:
+        trainer = self.trainer
+        return trainer.state.epoch, trainer.state.global_step, trainer.progress.windows
 
     def is_due(self) -> bool:
         """Between two steps of an epoch."""
         step, settings = self.trainer.state.global_step, self.settings
-        if step == self._saved_at:
+        if self._place() == self._saved_at:
             return False
         if settings.every_steps is not None and step % settings.every_steps == 0:
             return True
@@ -62,7 +84,6 @@ class Saver:
         :param rng: random states of training, where the current ones are those of a validation.
         """
         self.save(self.retention.last(self.trainer.state.global_step, None), rng=rng)
-        self._saved_at, self._saved_when = self.trainer.state.global_step, time.monotonic()
 
     def best(self, value: float, *, improved: bool) -> None:
         """After a validation in the middle of an epoch."""
@@ -70,23 +91,17 @@ class Saver:
         if names:
             self.save(names, value=value)
 
-    def after_epoch(
-        self, value: float | None, *, improved: bool, ended_epoch: int | None, ends: bool
-    ) -> None:
-        """After an epoch and its validation, or where a run ends inside one.
-
-        :param value: of the monitored metric, if it was validated just now.
+    def after_epoch(self, ended: Ended, *, ends: bool) -> None:
         """
-        step = self.trainer.state.global_step
-        names = []
+        :param ends: whether the run ends here.
+        """
+        step, names = self.trainer.state.global_step, []
         if self.is_due_after(self.trainer.state.epoch, ends=ends):
-            names += self.retention.last(step, ended_epoch)
-        if value is not None:
-            names += self.retention.ranked(value, step, improved=improved)
+            names += self.retention.last(step, ended.epoch)
+        if ended.value is not None:
+            names += self.retention.ranked(ended.value, step, improved=ended.improved)
         if names:
-            self.save(list(dict.fromkeys(names)), value=value)
-        if names and names[0] == "last.pt":
-            self._saved_at, self._saved_when = step, time.monotonic()
+            self.save(list(dict.fromkeys(names)), value=ended.value)
 
     def save(
         self, names: list[str], *, value: float | None = None, rng: dict[str, Any] | None = None
@@ -97,14 +112,18 @@ class Saver:
         trainer.services.records.flush()
         if checkpointer is None:
             return
-        if not checkpointer.is_finite(trainer):
+        fault = checkpointer.not_finite(trainer)
+        if fault is not None:
             if trainer.settings.nonfinite != "continue":
                 raise NonFiniteError(
-                    f"after step {trainer.state.global_step} a weight or the optimizer's state is not finite; "
-                    "the last checkpoint is untouched; a smaller optimizer.lr or trainer.max_grad_norm may help"
+                    f"after step {trainer.state.global_step} {fault} is not finite; no checkpoint was written "
+                    "over; a smaller optimizer.lr or trainer.max_grad_norm may help"
                 )
             names, value = ["nonfinite.pt"], None
-        for path in checkpointer.save(trainer, names, rng=rng):
+        paths = checkpointer.save(trainer, names, rng=rng)
+        if "last.pt" in names:
+            self._saved_at, self._saved_when = self._place(), time.monotonic()
+        for path in paths:
             for call in trainer.callbacks.on_checkpoint:
                 call(trainer, path)
         trainer.event("checkpoint", files=names)
@@ -120,3 +139,19 @@ class Saver:
             logger.warning("emergency.pt was not written: %s", failure)
         except Exception as failure:  # a component's state_dict may raise anything
             logger.warning("emergency.pt was not written: %s: %s", type(failure).__name__, failure)
+
+    def rescue(self, error: Exception, ended: Ended | None) -> None:
+        """After an exception between two steps, in a validation, a callback or the data: what was trained is
+        saved, and the run can be resumed.
+
+        :param ended: an epoch that the exception kept from being saved.
+        """
+        useless = isinstance(error, (NonFiniteError, CheckpointWriteError)) or self._place() == self._saved_at
+        if self.checkpointer is None or useless:
+            return
+        try:
+            self.last() if ended is None else self.after_epoch(ended, ends=True)
+        except TrainLatticeError as failure:  # it must not hide the error that is being raised
+            logger.warning("last.pt was not written: %s", failure)
+        except Exception as failure:  # a callback's on_checkpoint or state_dict may raise anything
+            logger.warning("last.pt was not written: %s: %s", type(failure).__name__, failure)

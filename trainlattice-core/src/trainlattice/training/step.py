@@ -10,7 +10,8 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from trainlattice.training.mode import Mode, Phase, Weight, Window
+from trainlattice.data.container import Container, move
+from trainlattice.training.mode import Mode, Phase, Window
 from trainlattice.training.update import Outcome, Update
 
 Weighting = Literal["samples", "fixed"]
@@ -28,7 +29,7 @@ class StepResult:
 
     outcomes: list[Outcome]
     measured: list[dict[str, Tensor]]
-    weights: list[Weight]
+    weights: list[float]
     samples: int
 
     @property
@@ -37,19 +38,23 @@ class StepResult:
         return "applied" in self.outcomes
 
     @property
-    def finite(self) -> bool:
-        """Whether no phase was left out for what is not finite, as far as the host knows."""
-        return "skipped as not finite" not in self.outcomes
+    def skipped(self) -> list[Outcome]:
+        """Why phases were left out. A window in which one was does not count in the means of its epoch."""
+        return [outcome for outcome in self.outcomes if outcome != "applied"]
 
 
 class Stepper:
     """The one step function of every mode.
 
+    :param device: where micro-batches are brought to, each when its loss is asked for.
+    :param dtype: of the model; see :func:`~trainlattice.data.container.move`.
     :param weighting: ``samples`` multiplies each micro-batch loss by its share n_i / N of the window's weight, so
         that accumulating k batches equals one batch k times as large, the ragged last window included; ``fixed``
         multiplies it by 1 / accumulate.
-    :param keep: whether somebody looks at the containers after the step; else what is in them is let go as soon as
-        it has been measured.
+    :param keeps_containers: whether somebody looks at them after the step; else what is in them is let go as soon
+        as it has been measured.
+    :param buffers: put back after a phase that was skipped as not finite: its forward pass may have spoiled them
+        (running statistics).
     """
 
     def __init__(
@@ -57,62 +62,78 @@ class Stepper:
         mode: Mode,
         updates: Mapping[str, Update],
         autocast: AbstractContextManager[Any],
+        device: torch.device,
+        dtype: torch.dtype | None = None,
         *,
         accumulate: int = 1,
         weighting: Weighting = "samples",
-        keep: bool = True,
+        keeps_containers: bool = True,
+        buffers: Sequence[Tensor] = (),
     ) -> None:
         self.mode = mode
         self.updates = updates
         self.autocast = autocast
-        self.keep = keep
+        self.device = device
+        self.dtype = dtype
+        self.keeps_containers = keeps_containers
+        self.buffers = buffers
         self.fixed_share = 1.0 / accumulate if weighting == "fixed" else None
 
     def run(self, window: Window) -> StepResult:
-        """One step of the run."""
+        """One step of the run.
+
+        :param window: containers as the loader made them.
+        """
         weights = [self.mode.weight(container) for container in window]
         samples = sum(self.mode.samples(container) for container in window)
+        for container, weight in zip(window, weights, strict=True):
+            container["weight"] = weight
         shares = self._shares(weights)
         outcomes: list[Outcome] = []
         measured: list[dict[str, Tensor]] = []
         for phase in self.mode.phases(window):
-            update = self.updates[phase.update]
-            update.zero_grad()
-            losses = []
-            for container, share in zip(window, shares, strict=True):
-                losses.append(self._backward(phase, update, container, share))
-                if phase.last:
-                    measured.append(self._measure(container))
-            outcomes.append(update.apply(losses))
+            outcomes.append(self._phase(phase, window, shares, measured))
         if not measured:
             measured = [self._measure(container) for container in window]
         return StepResult(outcomes, measured, weights, samples)
 
-    def _backward(self, phase: Phase, update: Update, container: dict[str, Any], share: Weight) -> Tensor:
-        """Forward and backward of one micro-batch; the loss, weighted."""
-        with self.autocast:
-            loss = phase.loss(container)
-        weighted = _weighted(loss, share) if phase.averaged else loss
-        update.backward(weighted)
-        return weighted.detach()
+    def _phase(
+        self, phase: Phase, window: Window, shares: Sequence[float], measured: list[dict[str, Tensor]]
+    ) -> Outcome:
+        update = self.updates[phase.update]
+        update.zero_grad()
+        before = [buffer.clone() for buffer in self.buffers]
+        losses = []
+        for container, share in zip(window, shares, strict=True):
+            move(container, self.device, self.dtype)
+            with self.autocast:
+                loss = phase.loss(container)
+            if share:  # a batch in which nothing counts has the mean 0 / 0, and no part in the window
+                if share != 1.0 and (phase.averaged or self.fixed_share is not None):
+                    loss = loss * share
+                update.backward(loss)
+                losses.append(loss.detach())
+            if phase.last:
+                measured.append(self._measure(container))
+        outcome = update.apply(losses) if losses else "nothing counts"
+        if outcome == "skipped as not finite":
+            for buffer, value in zip(self.buffers, before, strict=True):
+                buffer.copy_(value)
+        return outcome
 
-    def _measure(self, container: dict[str, Any]) -> dict[str, Tensor]:
+    def _measure(self, container: Container) -> dict[str, Tensor]:
         measured = self.mode.measure(container)
-        if not self.keep:
+        if not self.keeps_containers:
             container.clear()
+            return measured
+        for key, value in container.items():  # nobody is to keep the graph alive
+            if isinstance(value, Tensor) and value.requires_grad:
+                container[key] = value.detach()
         return measured
 
-    def _shares(self, weights: Sequence[Weight]) -> Sequence[Weight]:
+    def _shares(self, weights: Sequence[float]) -> list[float]:
+        """What each micro-batch loss is multiplied by; zero for one in which nothing counts."""
         if self.fixed_share is not None:
-            return [self.fixed_share] * len(weights)
+            return [self.fixed_share if weight else 0.0 for weight in weights]
         total = sum(weights)
-        if not isinstance(total, Tensor) and total == 0:
-            return [0.0] * len(weights)
-        return [weight / total for weight in weights]
-
-
-def _weighted(loss: Tensor, share: Weight) -> Tensor:
-    if isinstance(share, Tensor):
-        # A micro-batch without a supervised target has the mean 0 / 0: it has no share in the window.
-        return torch.where(share > 0, loss * share, torch.zeros_like(loss))
-    return loss if share == 1.0 else loss * share
+        return [weight / total if weight else 0.0 for weight in weights]

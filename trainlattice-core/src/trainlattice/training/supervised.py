@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from trainlattice.contracts.options import Options
 from trainlattice.data.container import Container, get
-from trainlattice.training.mode import Mode, Parts, Phase, Weight, Window
+from trainlattice.training.mode import Mode, Parts, Phase, Window
 from trainlattice.training.targets import TargetError, class_target, explain_target
 
 
@@ -18,21 +18,25 @@ class Supervised(Mode):
     """One model, one loss, one optimizer.
 
     A loss is called as ``loss(pred, target)`` and returns a scalar. Of its attributes, all optional,
-    ``reduction`` says whether that is a mean (the default) or a ``sum``; ``num_terms(target)`` of how many terms
-    (by default the samples), so that means over several batches are right; ``task`` whether accuracy means
-    anything; ``ignore_index`` which class does not count.
+    ``reduction`` says whether that is a mean (the default) or a ``sum``; ``num_terms(target)`` of how many terms,
+    so that means over several batches are right: by default the samples, with ``ignore_index`` the other
+    targets, for torch's own losses with class weights their sum; ``task`` says whether accuracy means anything,
+    ``ignore_index`` which class does not count, ``broadcasts`` that predictions and targets of different shapes
+    are meant.
     """
 
     def __init__(self, options: Options, parts: Parts) -> None:
         if parts.loss is None:
             raise ValueError("the supervised mode needs a loss")
         self.model = parts.models["model"]
+        self.modules = parts.modules()
         self.loss = parts.loss
         self.data = parts.data
         self.averaged = getattr(parts.loss, "reduction", "mean") != "sum"
         self.num_terms = getattr(parts.loss, "num_terms", None)
         self.ignore_index = getattr(parts.loss, "ignore_index", None)
         self.classifies = getattr(parts.loss, "task", None) == "classification"
+        self.broadcasts = getattr(parts.loss, "broadcasts", False)
         self._phases = (Phase("optimizer", self.forward, self.averaged, last=True),)
 
     def phases(self, window: Window) -> Iterator[Phase]:
@@ -47,8 +51,6 @@ class Supervised(Mode):
 
     def _loss_of(self, pred: Any, container: Container) -> Tensor:
         target = get(container, "target", "the loss")
-        if self.classifies and target.dtype != torch.int64:
-            target = container["target"] = class_target(target)
         try:
             return self.loss(pred, target)
         except (IndexError, RuntimeError, ValueError) as error:
@@ -76,11 +78,22 @@ class Supervised(Mode):
         if not isinstance(loss, Tensor) or loss.dim() != 0:
             what = f"shape {list(loss.shape)}" if isinstance(loss, Tensor) else f"type {type(loss).__name__}"
             raise TypeError(f"the loss returned a value of {what}, expected a scalar tensor")
+        target = get(container, "target", "the loss")
+        if not self.classifies and not self.broadcasts and _would_broadcast(pred, target):
+            raise ValueError(
+                f"predictions have the shape {list(pred.shape)} and targets {list(target.shape)}: the loss would "
+                "compare each with several others; a loss that means to has broadcasts = True"
+            )
+        learns = any(p.requires_grad for module in self.modules for p in module.parameters())
+        if learns and not loss.requires_grad:
+            raise ValueError(
+                "the loss does not depend on any parameter that is trained: nothing would be learned"
+            )
 
     def measure(self, container: Container) -> dict[str, Tensor]:
         loss: Tensor = container["loss"].detach()
         if not self.averaged:
-            loss = loss.to(torch.float64) / self.weight(container)
+            loss = loss.to(torch.float64) / container["weight"]
         metrics = {"loss": loss}
         if self.classifies:
             target = container["target"]
@@ -92,9 +105,33 @@ class Supervised(Mode):
                 metrics["accuracy"] = (correct & counted).sum().to(torch.float64) / counted.sum()
         return metrics
 
-    def weight(self, container: Container) -> Weight:
-        """Terms that the loss counts; samples where it does not say."""
-        if self.num_terms is None:
+    def weight(self, container: Container) -> float:
+        """Terms that the loss counts; samples where it does not say. Brings classes to int64."""
+        target = container.get("target")
+        if self.classifies and isinstance(target, Tensor) and target.dtype != torch.int64:
+            target = container["target"] = class_target(target)
+        if self.num_terms is not None:
+            return _number(self.num_terms(get(container, "target", "the loss")))
+        if self.ignore_index is None or not isinstance(target, Tensor):
             return self.samples(container)
-        weight: Weight = self.num_terms(get(container, "target", "the loss"))
-        return weight
+        counted = target != self.ignore_index
+        weights = self.loss.weight if isinstance(self.loss, (nn.CrossEntropyLoss, nn.NLLLoss)) else None
+        if weights is not None and target.dtype == torch.int64:
+            return _number(weights.detach().cpu()[target[counted]].sum())
+        return _number(counted.sum())
+
+
+def _number(value: Any) -> float:
+    """What a loss counts, from whatever it counts in; the probe has seen that it is a number."""
+    counted: float = value.item() if isinstance(value, Tensor) and value.dim() == 0 else value
+    return counted
+
+
+def _would_broadcast(pred: Any, target: Any) -> bool:
+    if not isinstance(pred, Tensor) or not isinstance(target, Tensor) or pred.shape == target.shape:
+        return False
+    try:
+        torch.broadcast_shapes(pred.shape, target.shape)  # type: ignore[no-untyped-call]
+    except RuntimeError:  # the loss will say so itself
+        return False
+    return True

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
@@ -10,25 +9,28 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor, nn
 
 from trainlattice.contracts.settings import CheckpointSettings, TrainerSettings
 from trainlattice.data.container import BatchError, Container, container_of
 from trainlattice.data.source import BatchSource
-from trainlattice.diagnostics.errors import TrainLatticeError
+from trainlattice.diagnostics.errors import NonFiniteError, TrainLatticeError
 from trainlattice.training.accumulators import WeightedMeans
 from trainlattice.training.callbacks import CallbackList, PhaseName
 from trainlattice.training.checkpointing import Checkpointer
 from trainlattice.training.epoch import EpochProgress
+from trainlattice.training.length import is_complete, steps_per_epoch, total_steps
 from trainlattice.training.mode import Mode, Parts, Window, parameter_dtype
 from trainlattice.training.nonfinite import FiniteGuard
 from trainlattice.training.precision import autocast
 from trainlattice.training.recorder import Recorder, RecordSink
-from trainlattice.training.saving import Saver
+from trainlattice.training.saving import Ended, Saver
 from trainlattice.training.signals import Signals
 from trainlattice.training.state import TrainerState
 from trainlattice.training.step import Stepper, StepResult
 from trainlattice.training.stopping import direction_of, exhausted, judge
 from trainlattice.training.strategy import Strategy
+from trainlattice.training.update import Update
 from trainlattice.training.validation import evaluate, keeping_rng
 
 
@@ -86,15 +88,21 @@ class Trainer:
             mode,
             parts.updates,
             self._autocast,
+            strategy.device,
+            self._dtype,
             accumulate=settings.accumulate,
             weighting=settings.accumulate_weighting,
-            keep=bool(self.callbacks.on_batch_end),
+            keeps_containers=bool(self.callbacks.on_batch_end),
+            buffers=_buffers(parts) if settings.nonfinite == "skip" else (),
         )
         self._guard = services.guard or FiniteGuard("continue", strategy.device)
         self._recorder = Recorder(self, services.records, self.callbacks.log_metrics)
         self._saver = Saver(self, services.checkpointer, services.saving)
         self._signals = Signals()
         self._training_rng: dict[str, Any] | None = None
+        self._training_modes: list[tuple[nn.Module, bool]] = []
+        self._in_step = False
+        self._ended: Ended | None = None
         self._stops_here = False
         self._exhausted = False
         self._epoch_number = 0
@@ -120,7 +128,7 @@ class Trainer:
 
     def request_stop(self, reason: str) -> None:
         """Ends the run at the end of this epoch, after its checkpoint; the reason is recorded."""
-        self.state.stop_requested = self.state.stop_requested or reason
+        self.state.stop_requested = self.state.stop_requested or str(reason)
 
     def require_finite(self) -> None:
         """Raises NonFiniteError if a loss or gradient was not; waits for the device."""
@@ -146,12 +154,17 @@ class Trainer:
             self._recorder.observed = True
             while not self.is_complete and self.state.stop_reason is None:
                 self._epoch()
-                if not self.is_complete and self.state.stop_reason is None:
-                    self._heed_signals()
+                if self.is_complete or self.state.stop_reason is not None:
+                    break
+                self._heed_signals()
+                if self.state.stop_requested is not None:  # by on_checkpoint
+                    self._stop(self.state.stop_requested)
         except BaseException as raised:
             error = raised
             if isinstance(raised, Exception):
                 self._saver.emergency()
+                if not self._in_step:
+                    self._saver.rescue(raised, self._ended)
             raise
         finally:
             self._recorder.observed = False
@@ -166,34 +179,38 @@ class Trainer:
             call(self)
         metrics = self._train_epoch()
         if not self._exhausted:
-            self._stop_inside_epoch()
+            self._stop_inside_epoch(metrics)
             return
-        validated, improved = False, False
+        value, improved = None, False
         if self.val is not None and self._epoch_number % self.settings.validate_every == 0:
-            validated, improved = self._validate_once()
+            value, improved = self._validate_once()
             metrics |= self.state.validation
         self.state.epoch += 1
         self.progress = EpochProgress()
+        self._ended = Ended(value, improved, self.state.epoch)
         self._recorder.write("epoch", metrics)
         for call in self.callbacks.on_epoch_end:
             call(self, metrics)
         if self.state.stop_requested is not None:
             self._stop(self.state.stop_requested)
-        self._save_at_end(validated, improved, ended_epoch=self.state.epoch)
+        self._save_ended()
 
-    def _stop_inside_epoch(self) -> None:
+    def _stop_inside_epoch(self, metrics: dict[str, float]) -> None:
         """After max_steps, or an early stop between two epochs' ends. The checkpoint holds the position."""
-        validated, improved = self._validate_once(at="step") if self.val is not None else (False, False)
-        self._stop(self.state.stop_requested or f"max_steps: {self.settings.max_steps} optimizer steps")
-        self._save_at_end(validated, improved, ended_epoch=None)
+        value, improved = None, False
+        if self.val is not None:
+            value, improved = self._validate_once(at="step")
+            metrics |= self.state.validation
+        self._ended = Ended(value, improved, None)
+        self._recorder.write("epoch", {"partial": True, **metrics})
+        by_length = f"max_steps: {self.settings.max_steps} optimizer steps"
+        self._stop(by_length if self.is_complete else self.state.stop_requested or by_length)
+        self._save_ended()
 
-    def _save_at_end(self, validated: bool, improved: bool, *, ended_epoch: int | None) -> None:
-        self._saver.after_epoch(
-            self.state.validation[self.settings.monitor] if validated else None,
-            improved=improved,
-            ended_epoch=ended_epoch,
-            ends=self.is_complete or self.state.stop_reason is not None,
-        )
+    def _save_ended(self) -> None:
+        assert self._ended is not None
+        self._saver.after_epoch(self._ended, ends=self.is_complete or self.state.stop_reason is not None)
+        self._ended = None
 
     def _stop(self, reason: str) -> None:
         self.state.stop_reason, self.state.stop_requested = reason, None
@@ -201,18 +218,22 @@ class Trainer:
 
     def _train_epoch(self) -> dict[str, float]:
         self._phase_boundary("train", "start")
-        for model in self.parts.models.values():
-            if not model.training:  # else submodules that its author froze in eval mode stay so
-                model.train()
+        self._require_training_mode()
+        self._training_modes = _modes(self.parts)
         self.progress.start()
         self._exhausted = False
         # A run that was saved in the middle of an epoch may have left before what follows its last step.
         if not (self.progress.windows and self._between_steps()):
             for window in self._windows():
+                self._require_training_mode()
+                self._in_step = True
                 self._after_step(window, self._stepper.run(window))
                 for call in self.callbacks.on_step_end:
                     call(self)
                 if self._between_steps():
+                    break
+                if self.is_complete:  # what its length says is the last window ends the epoch
+                    self._exhausted = True
                     break
         self.progress.stop()
         if not self.progress.windows:
@@ -221,6 +242,16 @@ class Trainer:
         self._phase_boundary("train", "end")
         metrics = {f"train_{name}": value for name, value in self.progress.means.compute().items()}
         return metrics | self.progress.summary() | self._memory() | {"lr": self._next_lr()}
+
+    def _require_training_mode(self) -> None:
+        """Somebody may have left a model in eval mode. Submodules that its author froze in it stay so."""
+        if all(model.training for model in self.parts.models.values()):
+            return
+        for model in self.parts.models.values():
+            if not model.training:
+                model.train()
+        for module, training in self._training_modes:
+            module.training = training
 
     def _between_steps(self) -> bool:
         """Validates, saves and heeds signals where it is time; whether the epoch is left here."""
@@ -246,16 +277,13 @@ class Trainer:
         return self.progress.windows == self.steps_per_epoch
 
     def _windows(self) -> Iterator[list[Container]]:
-        """Micro-batches on the device, ``accumulate`` at a time; the last window may have fewer."""
+        """Micro-batches as the loader makes them, ``accumulate`` at a time; the last window may have fewer."""
         start = self.progress.windows * self.settings.accumulate
         batches = self._loaded(self.train.batches(self.state.epoch, start))
-        device, dtype, epoch = self.strategy.device, self._dtype, self.state.epoch
-        self._exhausted = False
+        epoch = self.state.epoch
         while True:
             with self.progress.waiting_for_data():
-                window = [
-                    container_of(batch, device, dtype) for batch in islice(batches, self.settings.accumulate)
-                ]
+                window = [container_of(batch) for batch in islice(batches, self.settings.accumulate)]
             if not window:
                 self._exhausted = True
                 return
@@ -274,17 +302,18 @@ class Trainer:
     def _after_step(self, window: Window, result: StepResult) -> None:
         """Counts the step, and logs it where it is due. It counts if any phase was applied."""
         applied, state = result.applied, self.state
-        skipped = [outcome for outcome in result.outcomes if outcome != "applied"]
+        skipped = result.skipped
         self.progress.count(result.samples)
         state.global_step += applied
         state.skipped_steps += not applied
         state.nonfinite_updates += skipped.count("skipped as not finite")
         if applied:
             self._guard.count_step()
+        self._in_step = False
         logs = applied and state.global_step % self.settings.log_every == 0
         step_means = WeightedMeans()
         for measured, weight in zip(result.measured, result.weights, strict=True):
-            if result.finite:
+            if not skipped:
                 self.progress.means.add(measured, weight)
             if logs or skipped:
                 step_means.add(measured, weight)
@@ -295,7 +324,7 @@ class Trainer:
             self._log_step(step_means)
         for reason in skipped:
             self.event("skipped_step", reason=reason, **step_means.compute())
-        if not result.finite:
+        if "skipped as not finite" in skipped:
             self._guard.require_clean()
             self._guard.require_budget()
 
@@ -306,10 +335,15 @@ class Trainer:
             means.add({"grad_norm": update.grad_norm}, 1.0)
         means.add({"__flag__": self._guard.flag}, 1.0)
         metrics = means.compute()
-        flagged = metrics.pop("__flag__") > 0
+        if metrics.pop("__flag__") > 0:  # this step was not taken
+            counted = self.state.global_step
+            try:
+                self._guard.require_clean()
+            except NonFiniteError:
+                if self.state.global_step == counted - 1:  # it was this step: what it measured is of interest
+                    self.event("skipped_step", reason="skipped as not finite", **metrics)
+                raise
         self._recorder.write("batch", {**metrics, "lr": update.applied_lr, **self.progress.rates()})
-        if flagged:
-            self._guard.require_clean()
 
     # --- validation ------------------------------------------------------------------------------
 
@@ -324,26 +358,27 @@ class Trainer:
 
     def _validate_inside_epoch(self) -> None:
         with self.progress.paused():
-            validated, improved = self._validate_once(at="step")
-            if validated:
-                self._saver.best(self.state.validation[self.settings.monitor], improved=improved)
+            value, improved = self._validate_once(at="step")
+            if value is not None:
+                self._saver.best(value, improved=improved)
         stopping = self.settings.early_stopping
         self._stops_here = exhausted(self.state, stopping)
 
-    def _validate_once(self, at: str = "epoch") -> tuple[bool, bool]:
-        """Validates unless this very step has been; whether it did, and whether the monitored metric is the best so
+    def _validate_once(self, at: str = "epoch") -> tuple[float | None, bool]:
+        """Validates unless this very step has been; the monitored metric if it did, and whether it is the best so
         far."""
         if self.state.validated_at == self.state.global_step:
-            return False, False
+            return None, False
         assert self.val is not None
         self._guard.require_clean()
         self._phase_boundary("val", "start")
         means = self.evaluate(self.val, "val")
         self._phase_boundary("val", "end")
         metrics = {f"val_{name}": value for name, value in means.items()}
-        self.state.validated_at, self.state.validation = self.state.global_step, metrics
         self._recorder.write("validation", {"at": at, **metrics})
-        return True, self._judge(metrics)
+        self.state.validated_at, self.state.validation = self.state.global_step, metrics
+        improved = self._judge(metrics)
+        return metrics[self.settings.monitor], improved
 
     def evaluate(self, source: BatchSource, phase: PhaseName) -> dict[str, float]:
         """Means of the mode's metrics over a source; modules and training's random states are left as they were."""
@@ -362,6 +397,7 @@ class Trainer:
                 self._dtype,
                 self._autocast,
                 on_batch,
+                epoch=self.state.epoch,
             )
         self._training_rng = None
         return means
@@ -391,12 +427,11 @@ class Trainer:
         """Writes a record of type ``event``."""
         self._recorder.event(event, **details)
 
-    def _first_update(self) -> Any:
+    def _first_update(self) -> Update:
         return next(iter(self.parts.updates.values()))
 
     def _next_lr(self) -> float:
-        lr: float = self._first_update().next_lr
-        return lr
+        return self._first_update().next_lr
 
     def _memory(self) -> dict[str, float]:
         if self.strategy.device.type != "cuda":
@@ -404,26 +439,9 @@ class Trainer:
         return {"max_memory_mb": torch.cuda.max_memory_allocated(self.strategy.device) / 2**20}
 
 
-def steps_per_epoch(train: BatchSource, accumulate: int) -> int | None:
-    """Optimizer steps in an epoch, a last window that is not full included; None for a stream without length."""
-    batches = train.batches_per_epoch
-    return None if batches is None else math.ceil(batches / accumulate)
+def _modes(parts: Parts) -> list[tuple[nn.Module, bool]]:
+    return [(module, module.training) for model in parts.models.values() for module in model.modules()]
 
 
-def is_complete(settings: TrainerSettings, state: TrainerState) -> bool:
-    """Whether a run in this state has nothing left to do."""
-    epochs, steps = settings.epochs, settings.max_steps
-    return (epochs is not None and state.epoch >= epochs) or (
-        steps is not None and state.global_step >= steps
-    )
-
-
-def total_steps(settings: TrainerSettings, steps_per_epoch: int | None) -> int | None:
-    """Optimizer steps of a run: by its epochs, by max_steps, or the smaller of both. None if only the end of a
-    stream without length ends an epoch."""
-    limits = []
-    if settings.epochs is not None and steps_per_epoch is not None:
-        limits.append(settings.epochs * steps_per_epoch)
-    if settings.max_steps is not None:
-        limits.append(settings.max_steps)
-    return min(limits, default=None)
+def _buffers(parts: Parts) -> list[Tensor]:
+    return [buffer for module in parts.modules() for buffer in module.buffers()]

@@ -15,7 +15,7 @@ from trainlattice.training.nonfinite import FiniteGuard
 from trainlattice.training.strategy import Strategy
 
 SMALLEST_SCALE = 2.0**-24
-Outcome = Literal["applied", "skipped by the scaler", "skipped as not finite"]
+Outcome = Literal["applied", "skipped by the scaler", "skipped as not finite", "nothing counts"]
 
 
 class Update:

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from trainlattice.checkpoint.rng import capture_rng, restore_rng
-from trainlattice.data.container import BatchError, Container, container_of
+from trainlattice.data.container import BatchError, Container, container_of, move
 from trainlattice.data.source import BatchSource
 from trainlattice.training.accumulators import WeightedMeans
 from trainlattice.training.mode import Mode
@@ -48,15 +48,25 @@ def evaluate(
     dtype: torch.dtype,
     autocast: AbstractContextManager[Any],
     on_batch: Callable[[Container], None] | None = None,
+    *,
+    epoch: int = 0,
 ) -> dict[str, float]:
-    """Weighted means of the mode's metrics over all batches of a source. Raises BatchError if there is none."""
+    """Weighted means of the mode's metrics over all batches of a source.
+
+    :param on_batch: called after each batch.
+    :param epoch: complete epochs, for the containers.
+    :raises BatchError: if there is no batch.
+    """
     means, empty = WeightedMeans(), True
     with evaluating(models), torch.no_grad():
         for batch in source.batches(0):
-            container = container_of(batch, device, dtype)
+            container = container_of(batch)
+            weight = container["weight"] = mode.weight(container)
+            container["epoch"] = epoch
+            move(container, device, dtype)
             with autocast:
                 mode.evaluate(container)
-            means.add(mode.measure(container), mode.weight(container))
+            means.add(mode.measure(container), weight)
             if on_batch is not None:
                 on_batch(container)
             empty = False
