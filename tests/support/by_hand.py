@@ -7,6 +7,8 @@ losses as written in :data:`SCRIPT` (with ``line`` and ``l1``), one for each val
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor, nn
 
@@ -65,7 +67,10 @@ class _Scripted:
         return 1
 
     def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
-        return torch.zeros(1), torch.tensor([SCRIPT.pop(0)])
+        value = SCRIPT.pop(0)
+        if not math.isfinite(value):  # as a target it would be refused
+            return torch.tensor([value]), torch.zeros(1)
+        return torch.zeros(1), torch.tensor([value])
 
 
 @register_dataset("scripted")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
@@ -10,6 +11,8 @@ from torch.utils.data import default_collate
 
 from trainlattice.data.seeding import HostRng, mixed_seed, seed_host
 from trainlattice.data.splits import MapDataset
+
+Check = Callable[[Any, "Tensor | None"], None]
 
 
 class Place(NamedTuple):
@@ -33,16 +36,25 @@ class BatchFetcher:
     was interrupted, and the generators of this process stay as they were. With ``fetch_batch`` the position is
     that of the batch's first sample. Whether a dataset draws is what its attribute ``stochastic`` says; without
     one it is found out: a batch that drew is fetched again, seeded, and so are all later ones.
+
+    :param check: is called with each batch and its indices, and raises for one that must not be used.
     """
 
-    def __init__(self, dataset: MapDataset, *, seed: int) -> None:
+    def __init__(self, dataset: MapDataset, *, seed: int, check: Check | None = None) -> None:
         self.dataset = dataset
         self.seed = seed
+        self.check = check
         self.stochastic: bool | None = getattr(dataset, "stochastic", None)
         self._fetch_batch = getattr(dataset, "fetch_batch", None)
 
     def __call__(self, place: Place) -> Any:
         indices = torch.as_tensor(place.indices, dtype=torch.int64)
+        batch = self._at(place, indices)
+        if self.check is not None:
+            self.check(batch, indices)
+        return batch
+
+    def _at(self, place: Place, indices: Tensor) -> Any:
         if self.stochastic is False:
             return self._fetch(indices)
         before = HostRng.now()

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from trainlattice.data.fetching import BatchFetcher, Place
+from trainlattice.data.fetching import BatchFetcher, Check, Place
 from trainlattice.data.order import EpochOrder
 from trainlattice.data.seeding import mixed_seed
 from trainlattice.data.splits import MapDataset
@@ -21,6 +21,7 @@ class MapSource:
     :param drop_last: leaves out a last batch that is not full.
     :param num_workers: loader processes; 0 loads in this process. The batches are the same.
     :param start_method: how loader processes begin; None is Python's default.
+    :param check: see :class:`~trainlattice.data.fetching.BatchFetcher`.
     """
 
     def __init__(
@@ -33,6 +34,7 @@ class MapSource:
         num_workers: int = 0,
         drop_last: bool = False,
         start_method: StartMethod | None = None,
+        check: Check | None = None,
     ) -> None:
         self.dataset = dataset
         self.batch_size = batch_size
@@ -41,7 +43,7 @@ class MapSource:
         self.num_workers = num_workers
         self.drop_last = drop_last
         self.start_method = start_method
-        self._fetch = BatchFetcher(dataset, seed=seed)
+        self._fetch = BatchFetcher(dataset, seed=seed, check=check)
 
     @property
     def num_samples(self) -> int:

@@ -11,6 +11,7 @@ from torch.utils.data import IterableDataset, default_collate, get_worker_info
 from torch.utils.data._utils import worker as worker_module
 
 from trainlattice.data.container import BatchError
+from trainlattice.data.fetching import Check
 from trainlattice.data.seeding import OwnRng, mixed_seed
 from trainlattice.data.workers import StartMethod, worker_batches
 
@@ -32,6 +33,7 @@ class StreamSource:
         num_workers: int = 0,
         drop_last: bool = False,
         start_method: StartMethod | None = None,
+        check: Check | None = None,
     ) -> None:
         self.dataset = dataset
         self.batch_size = batch_size
@@ -39,6 +41,7 @@ class StreamSource:
         self.num_workers = num_workers
         self.drop_last = drop_last
         self.start_method = start_method
+        self.check = check
 
     @property
     def num_samples(self) -> int | None:
@@ -56,6 +59,7 @@ class StreamSource:
     def batches(self, epoch: int, start: int = 0) -> Iterator[Any]:
         """The batches of one epoch. A stream has no index: what lies before ``start`` is read and left out."""
         stream = _Batches(self.dataset, self.batch_size, self.drop_last, epoch, mixed_seed(self.seed, epoch))
+        stream.check = self.check
         if self.num_workers == 0:
             return islice(stream, start, None)
         batches = worker_batches(
@@ -87,6 +91,7 @@ class _Batches(IterableDataset[Any]):
     ) -> None:
         self.dataset, self.batch_size, self.drop_last = dataset, batch_size, drop_last
         self.epoch, self.seed = epoch, seed
+        self.check: Check | None = None
 
     def __iter__(self) -> Iterator[Any]:
         if hasattr(self.dataset, "set_epoch"):
@@ -102,7 +107,10 @@ class _Batches(IterableDataset[Any]):
             if chunk is None or (len(chunk) < self.batch_size and self.drop_last):
                 return
             if number % count == index:
-                yield default_collate(chunk)
+                batch = default_collate(chunk)
+                if self.check is not None:
+                    self.check(batch, None)
+                yield batch
             number += 1
 
     def _chunks(self) -> Iterator[list[Any]]:

@@ -12,6 +12,8 @@ from typing import Any, Literal, cast
 import torch
 from torch.utils.data import DataLoader, Dataset
 
+from trainlattice.diagnostics.errors import TrainLatticeError
+
 StartMethod = Literal["fork", "spawn", "forkserver"]
 
 
@@ -41,6 +43,9 @@ def worker_batches(
     atexit.register(shield.lift)
     try:
         yield from loader
+    except TrainLatticeError as error:
+        # torch raises it again with the traceback of the loader process as its message.
+        raise type(error)(str(error).rstrip().rpartition("\n")[2].partition(": ")[2]) from None
     finally:
         shield.lift()
         atexit.unregister(shield.lift)

@@ -72,11 +72,11 @@ def build(
     builder.require_targets()
     opener = DataOpener(resolution)
     splits = opener.splits()
-    train, val, test = opener.sources(splits)
+    loss = builder.loss(splits.contract)
+    train, val, test = opener.sources(splits, loss)
     opener.require_validation_data(val)
     budget = budget or total_steps(config.trainer, steps_per_epoch(train, config.trainer.accumulate))
     guard = FiniteGuard(config.trainer.nonfinite, strategy.device, budget=config.trainer.nonfinite_budget)
-    loss = builder.loss(splits.contract)
     opener.targets(splits, loss)
     others = builder.others(splits.contract)
     models = probe(

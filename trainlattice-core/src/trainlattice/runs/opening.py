@@ -24,7 +24,7 @@ from trainlattice.diagnostics.diagnostic import Diagnostic
 from trainlattice.diagnostics.errors import ConfigError, PluginError
 from trainlattice.plugin.local import LOCAL_MODULE_PREFIX
 from trainlattice.runs.targets import call_target, config_error
-from trainlattice.training.targets import TargetError, class_target, not_finite, outside_classes
+from trainlattice.training.targets import TargetCheck, TargetError, class_target, not_finite, outside_classes
 
 
 class DataOpener:
@@ -60,15 +60,19 @@ class DataOpener:
         self.contracts(component, splits.contract)
         return splits
 
-    def sources(self, splits: Splits) -> tuple[BatchSource, BatchSource | None, BatchSource | None]:
+    def sources(
+        self, splits: Splits, loss: Any
+    ) -> tuple[BatchSource, BatchSource | None, BatchSource | None]:
         """The batches of each split; those of training are shuffled."""
         component = self.config.one("dataset")
         assert component is not None
         assert isinstance(component.settings, DatasetSettings)
         settings = component.settings
 
-        def source(split: Any, *, trains: bool) -> BatchSource:
+        def source(name: str, *, trains: bool) -> BatchSource:
+            split = getattr(splits, name)
             common: dict[str, Any] = {
+                "check": self.target_check(name, split, loss, splits.contract),
                 "batch_size": settings.batch_size,
                 "seed": self.config.experiment.seed,
                 "num_workers": settings.num_workers,
@@ -81,14 +85,23 @@ class DataOpener:
                 return MapSource(split, shuffle=trains, **common)
             return StreamSource(split, **common)
 
-        train = source(splits.train, trains=True)
+        train = source("train", trains=True)
         if train.batches_per_epoch == 0:
             raise self.no_data(
                 f"drop_last leaves nothing of the training samples: there are fewer than batch_size "
                 f"({settings.batch_size})"
             )
-        val, test = (source(s, trains=False) if s is not None else None for s in (splits.val, splits.test))
+        val = source("val", trains=False) if splits.val is not None else None
+        test = source("test", trains=False) if splits.test is not None else None
         return train, val, test
+
+    def target_check(self, name: str, split: Any, loss: Any, contract: DatasetContract) -> TargetCheck | None:
+        """None for data in memory, which :meth:`targets` looks at once."""
+        if isinstance(split, TensorData) or loss is None or getattr(loss, "task", None) is None:
+            return None
+        classifies = loss.task == "classification"
+        ignored = getattr(loss, "ignore_index", None)
+        return TargetCheck(name, classifies, contract.num_outputs if classifies else None, ignored)
 
     def require_sendable(self, split: Any, settings: DatasetSettings) -> None:
         """Loader processes that are not forked get the dataset as a pickle."""
@@ -178,3 +191,5 @@ class DataOpener:
             return source.sample_batch()
         except BatchError as error:
             raise self.no_data(str(error)) from error
+        except TargetError as error:
+            raise self.no_data(str(error), code="target") from error
