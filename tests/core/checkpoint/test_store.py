@@ -255,7 +255,7 @@ def test_a_file_of_another_program_is_refused(tmp_path, data):
 def test_another_format_is_named_with_the_one_that_is_read(tmp_path):
     torch.save({"format": 99}, tmp_path / "last.pt")
     with pytest.raises(
-        CheckpointError, match=r"has checkpoint format 99, and this version .* reads format 4"
+        CheckpointError, match=r"has checkpoint format 99, and this version .* reads formats 3 and 4"
     ):
         load(tmp_path / "last.pt")
 

@@ -40,6 +40,11 @@ class Checkpoint:
     components: list[dict[str, Any]] = field(default_factory=list)
     kind: str = "resume"
 
+    @classmethod
+    def of(cls, plain: dict[str, Any]) -> Checkpoint:
+        """From what :meth:`as_plain` gave."""
+        return cls(**{key: value for key, value in plain.items() if key != "format"})
+
     def as_plain(self) -> dict[str, Any]:
         return {"format": FORMAT, **vars(self)}
 
@@ -48,10 +53,12 @@ class Checkpoint:
         """Raises CheckpointError if the data is no checkpoint of a format that is read here."""
         if not isinstance(data, dict) or "format" not in data:
             raise CheckpointError(f"{name} is no TrainLattice checkpoint: it has no format number")
+        if data["format"] == 3:
+            data = _from_version_3(data)
         if data["format"] != FORMAT:
             raise CheckpointError(
                 f"{name} has checkpoint format {data['format']!r}, and this version of trainlattice-core "
-                f"reads format {FORMAT}"
+                f"reads formats 3 and {FORMAT}"
             )
         fields = {key: value for key, value in data.items() if key != "format"}
         try:
@@ -68,3 +75,15 @@ class Checkpoint:
                 f"{name} is no complete checkpoint: {', '.join(absent) or 'components'} missing"
             )
         return checkpoint
+
+
+def _from_version_3(data: dict[str, Any]) -> dict[str, Any]:
+    """Version 3 is version 4 without the state of schedulers and scalers and without the step budget."""
+    states = data.get("states")
+    if isinstance(states, dict):
+        nothing = {"implementation": None, "scheduler": None, "scaler": None}
+        states = {
+            name: {**nothing, **state} if name.startswith("update/") and isinstance(state, dict) else state
+            for name, state in states.items()
+        }
+    return {"budget": None, **data, "states": states, "format": FORMAT}

@@ -23,6 +23,7 @@ import torch
 from trainlattice.checkpoint.durable import digest, link_or_copy, sync_directory, write_durably
 from trainlattice.checkpoint.format import Checkpoint
 from trainlattice.checkpoint.index import INDEX, Entry, read_index
+from trainlattice.checkpoint.seal import is_intact, save_sealed, seal_of
 from trainlattice.diagnostics.errors import CheckpointError, CheckpointWriteError
 
 
@@ -41,13 +42,9 @@ class CheckpointStore:
         self._remove_leftovers()
         temporary = self.directory / f".{names[0]}.{os.getpid()}.tmp"
         try:
-            with open(temporary, "wb") as file:
-                torch.save(checkpoint.as_plain(), file)
-                file.flush()
-                os.fsync(file.fileno())
+            sha256, size = save_sealed(checkpoint.as_plain(), temporary)
             # Maps the file and reads no tensor: what needs code to be loaded is found now, not on resume.
             torch.load(os.fspath(temporary), map_location="cpu", weights_only=True, mmap=True)
-            sha256, size = digest(temporary)
             epoch, step = checkpoint.trainer["epoch"], checkpoint.trainer["global_step"]
             entry = Entry(sha256, size, epoch, step)
             self._announce(dict.fromkeys(names, entry))
@@ -173,12 +170,15 @@ def _verify(path: Path) -> None:
             f"{size_note}{_alternatives(path)}"
         )
     try:
-        with zipfile.ZipFile(path) as archive:
-            bad = archive.testzip()
+        if seal_of(path) is not None:
+            bad = None if is_intact(path) else "sha256"
+        else:
+            with zipfile.ZipFile(path) as archive:
+                bad = archive.testzip()
     except (zipfile.BadZipFile, OSError, NotImplementedError) as error:
         raise CheckpointError(f"{path} is no checkpoint file ({error}){_alternatives(path)}") from None
     if bad is not None:
-        raise CheckpointError(f"{path} is damaged in its record {bad!r}{_alternatives(path)}")
+        raise CheckpointError(f"{path} is damaged ({bad}){_alternatives(path)}")
 
 
 def _alternatives(path: Path) -> str:

@@ -12,9 +12,12 @@ from trainlattice.config.compatibility import changes
 from trainlattice.config.resolve import Resolution
 from trainlattice.diagnostics.errors import CheckpointError
 from trainlattice.runs.build import Built
+from trainlattice.runs.directory import RunDirectory
+from trainlattice.runs.manifest import read_manifest
 from trainlattice.runs.provenance import component_records, drift, require_installed
 from trainlattice.training.callbacks import CallbackList
 from trainlattice.training.checkpointing import restore_objects, restore_progress
+from trainlattice.training.retention import step_name
 from trainlattice.training.state import TrainerState
 from trainlattice.training.trainer import Trainer
 
@@ -60,19 +63,27 @@ class ResumePoint:
         state.stop_reason = None
 
     def carry_best(self, store: CheckpointStore) -> None:
-        """The best checkpoint so far becomes the new run's, by a link or a copy."""
-        best = self.path.resolve().parent / "best.pt"
+        """The best checkpoint so far becomes the new run's, by a link or a copy. Where the run went on after the
+        checkpoint, its best.pt may be a later one: then it is looked for under its number."""
+        step = self.checkpoint.trainer.get("best_step")
         if self.checkpoint.trainer["best_metric"] is None:
             return
-        if not best.is_file():
-            logger.warning(
-                "%s does not exist: the best model so far stays unavailable until a better one is found", best
-            )
-            return
-        try:
-            store.adopt(best, "best.pt")
-        except CheckpointError as error:
-            logger.warning("%s; the best model so far stays unavailable until a better one is found", error)
+        beside = self.path.resolve().parent
+        candidates = [beside / "best.pt", self.path.resolve()]
+        if step is not None:
+            candidates.append(beside / step_name(step))
+        reasons = []
+        for candidate in candidates:
+            if not candidate.is_file():
+                continue
+            try:
+                if load(candidate).trainer["global_step"] == step:
+                    store.adopt(candidate, "best.pt")
+                    return
+            except CheckpointError as error:
+                reasons.append(str(error))
+        why = reasons[0] if reasons else f"there is no checkpoint of step {step} in {beside}"
+        logger.warning("%s; the best model so far stays unavailable until a better one is found", why)
 
 
 def find_resume_point(path: Path, resolution: Resolution) -> ResumePoint:
@@ -81,7 +92,7 @@ def find_resume_point(path: Path, resolution: Resolution) -> ResumePoint:
     :raises CheckpointError: if it is damaged, for diagnosis only, or of another configuration.
     :raises PluginError: if a plugin that it needs is missing or takes other options now.
     """
-    path = checkpoint_of(path)
+    path = _checkpoint_in_chain(path)
     checkpoint = load(path)
     if checkpoint.kind != "resume":
         raise CheckpointError(
@@ -103,3 +114,22 @@ def find_resume_point(path: Path, resolution: Resolution) -> ResumePoint:
         logger.info("changed on resume: %s", change)
     stopping = any(change.path.startswith("trainer.early_stopping") for change in found)
     return ResumePoint(path, checkpoint, stopping)
+
+
+def _checkpoint_in_chain(path: Path) -> Path:
+    """The checkpoint that a path means. A run that ended before its first checkpoint stands where the one that it
+    continued stood."""
+    seen: set[Path] = set()
+    start = path
+    while path.is_dir() and path.resolve() not in seen:
+        seen.add(path.resolve())
+        run = RunDirectory(path)
+        if (run.checkpoints / "last.pt").is_file() or not run.manifest.is_file():
+            break
+        parent = read_manifest(run).get("resumed_from")
+        if not isinstance(parent, str):
+            break
+        path = Path(parent)
+    if path != start:
+        logger.info("%s saved no checkpoint: it is resumed from where it began, %s", start, path)
+    return checkpoint_of(path).absolute()

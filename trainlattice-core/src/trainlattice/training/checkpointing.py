@@ -60,19 +60,14 @@ class Checkpointer:
         for name, callback in trainer.callbacks.named:
             self.store.require_storable(callback.state_dict(), f"the state of the callback {name!r}")
 
-    def save(
-        self,
-        trainer: Trainer,
-        names: Sequence[str],
-        *,
-        kind: str = "resume",
-        rng: dict[str, Any] | None = None,
-    ) -> list[Path]:
-        """Writes the state as it is now under each of the names.
+    def checkpoint(
+        self, trainer: Trainer, *, kind: str = "resume", rng: dict[str, Any] | None = None
+    ) -> Checkpoint:
+        """The state as it is now; its tensors are those of the Trainer.
 
         :param rng: random states, where the current ones are not those of training.
         """
-        checkpoint = Checkpoint(
+        return Checkpoint(
             states={
                 **capture(_stateful(trainer.parts, trainer.mode, trainer.callbacks)),
                 "progress": trainer.progress.state_dict(),
@@ -85,6 +80,9 @@ class Checkpointer:
             components=self.components,
             kind=kind,
         )
+
+    def write(self, checkpoint: Checkpoint, names: Sequence[str]) -> list[Path]:
+        """Writes a checkpoint under each of the names."""
         return self.store.save(checkpoint, names)
 
     def remove(self, names: Sequence[str]) -> None:

@@ -64,11 +64,13 @@ class Retention:
                 continue
             if LAST in names and name not in self.recent and self.settings.keep_last != 1:
                 self.recent.append(name)
-            if value is not None and math.isfinite(value) and name not in [held for _, held in self.best]:
+            held = [name for _, name in self.best]
+            # With one, best.pt alone stands for it.
+            if self.settings.keep_best > 1 and value is not None and math.isfinite(value) and name not in held:
                 self.best.insert(self._rank(value), (value, name))
         if self.settings.keep_last is not None:
             del self.recent[: -self.settings.keep_last]
-        del self.best[max(self.settings.keep_best, 0) :]
+        del self.best[self.settings.keep_best :]
         kept = {*self.recent, *(name for _, name in self.best)}
         return sorted((before | {n for n in names if n.startswith("step-")}) - kept)
 

@@ -5,8 +5,11 @@ from __future__ import annotations
 import logging
 import time
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from trainlattice.checkpoint.background import Background, host_copy
+from trainlattice.checkpoint.format import Checkpoint
 from trainlattice.contracts.settings import CheckpointSettings
 from trainlattice.diagnostics.errors import CheckpointWriteError, NonFiniteError, TrainLatticeError
 from trainlattice.training.checkpointing import Checkpointer
@@ -47,6 +50,8 @@ class Saver:
         self.settings = settings
         direction = direction_of(trainer.settings.monitor, trainer.settings.monitor_mode)
         self.retention = Retention(settings, direction)
+        self._background: Background[list[Path]] = Background()
+        self._writing: tuple[list[str], float | None] = ([], None)
         self._saved_at = self._place()
         self._saved_when = time.monotonic()
 
@@ -120,21 +125,45 @@ class Saver:
                     "over; a smaller optimizer.lr or trainer.max_grad_norm may help"
                 )
             names, value = ["nonfinite.pt"], None
-        paths = checkpointer.save(trainer, names, rng=rng)
+        self.finish()
+        checkpoint, self._writing = checkpointer.checkpoint(trainer, rng=rng), (names, value)
         if "last.pt" in names:
             self._saved_at, self._saved_when = self._place(), time.monotonic()
+        if self.settings.asynchronous:
+            copy = host_copy(checkpoint.as_plain())
+            self._background.start(lambda: checkpointer.write(Checkpoint.of(copy), names))
+        else:
+            self._written(checkpointer.write(checkpoint, names))
+
+    def poll(self) -> None:
+        """Between two steps: tells of a checkpoint that was written meanwhile. Raises what went wrong."""
+        if self._background.is_done:
+            self.finish()
+
+    def finish(self) -> None:
+        """Waits until what is being written is on disk. Raises what went wrong."""
+        if self._background.is_busy:
+            self._written(self._background.take())
+
+    def _written(self, paths: list[Path]) -> None:
+        """They are durable: what they replace may go."""
+        assert self.checkpointer is not None
+        names, value = self._writing
+        self.checkpointer.remove(self.retention.written(names, value))
         for path in paths:
-            for call in trainer.callbacks.on_checkpoint:
-                call(trainer, path)
-        trainer.event("checkpoint", files=names)
-        checkpointer.remove(self.retention.written(names, value))
+            for call in self.trainer.callbacks.on_checkpoint:
+                call(self.trainer, path)
+        self.trainer.event("checkpoint", files=names)
 
     def emergency(self) -> None:
         """Diagnostic only."""
         if self.checkpointer is None:
             return
         try:
-            self.checkpointer.save(self.trainer, ["emergency.pt"], kind="emergency")
+            if self._background.is_busy:
+                self._background.take()
+            checkpoint = self.checkpointer.checkpoint(self.trainer, kind="emergency")
+            self.checkpointer.write(checkpoint, ["emergency.pt"])
         except TrainLatticeError as failure:  # it must not hide the error that is being raised
             logger.warning("emergency.pt was not written: %s", failure)
         except Exception as failure:  # a component's state_dict may raise anything
@@ -151,6 +180,7 @@ class Saver:
             return
         try:
             self.last() if ended is None else self.after_epoch(ended, ends=True)
+            self.finish()
         except TrainLatticeError as failure:  # it must not hide the error that is being raised
             logger.warning("last.pt was not written: %s", failure)
         except Exception as failure:  # a callback's on_checkpoint or state_dict may raise anything

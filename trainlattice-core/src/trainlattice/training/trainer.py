@@ -159,6 +159,7 @@ class Trainer:
                 self._heed_signals()
                 if self.state.stop_requested is not None:  # by on_checkpoint
                     self._stop(self.state.stop_requested)
+            self._saver.finish()
         except BaseException as raised:
             error = raised
             if isinstance(raised, Exception):
@@ -257,6 +258,7 @@ class Trainer:
         """Validates, saves and heeds signals where it is time; whether the epoch is left here."""
         if self._validates_at_step():
             self._validate_inside_epoch()
+        self._saver.poll()
         last = self._is_last_window()
         if not last and self._saver.is_due():
             self._saver.last()
@@ -267,6 +269,7 @@ class Trainer:
         """The state is one that can be resumed."""
         if self._signals.stopping is not None:
             self._saver.last(rng=self._training_rng)
+            self._saver.finish()
             self._signals.check()
         if self._signals.save:
             self._signals.save = False

@@ -1,0 +1,127 @@
+"""A checkpoint file that knows its own digest: written once, hashed while the bytes are on their way.
+
+A file of ``torch.save`` is a zip archive. Its comment, the last bytes of the file, holds the sha256 of everything
+before the record that ends the archive, so that a file can be checked wherever it lies. Torch's own checksums, one
+for each tensor, would cost as much time again and are left out where torch lets them (2.6 and later).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO, cast
+
+import torch
+
+_END = b"PK\x05\x06"
+_END_SIZE = 22
+_MARK = b"trainlattice sha256 "
+_CHUNK = 1 << 20
+
+
+class SealedWriter(io.RawIOBase):
+    """What ``torch.save`` writes to. Large pieces are hashed by a thread while they are written."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self._sha256 = hashlib.sha256()
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="trainlattice-hash")
+        self._tail = b""
+        self.size = 0
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        """Holds the last bytes back: they may be the end of the archive."""
+        view = memoryview(data).cast("B")
+        if len(view) < _CHUNK:
+            held = self._tail + bytes(view)
+            self._out(memoryview(held)[: max(len(held) - _END_SIZE, 0)])
+            self._tail = held[-_END_SIZE:]
+        else:
+            self._out(memoryview(self._tail))
+            self._out(view[:-_END_SIZE])
+            self._tail = bytes(view[-_END_SIZE:])
+        return len(view)
+
+    def seal(self) -> str:
+        """Ends the file; its sha256."""
+        end = self._tail
+        if end[:4] != _END or end[-2:] != b"\0\0":
+            raise OSError("torch.save did not end with the end of a zip archive")
+        comment = _MARK + self._sha256.hexdigest().encode()
+        self._out(memoryview(end[:-2] + len(comment).to_bytes(2, "little") + comment))
+        self._pool.shutdown()
+        return self._sha256.hexdigest()
+
+    def close(self) -> None:
+        self._pool.shutdown()
+        super().close()
+
+    def _out(self, view: memoryview) -> None:
+        hashed = self._pool.submit(self._sha256.update, view) if len(view) >= _CHUNK else None
+        if hashed is None:
+            self._sha256.update(view)
+        written = 0
+        try:
+            while written < len(view):
+                written += self._file.write(view[written:])
+        finally:
+            if hashed is not None:
+                hashed.result()
+        self.size += len(view)
+
+
+def save_sealed(content: Any, path: Path) -> tuple[str, int]:
+    """``torch.save`` to a file that is on disk when this returns; its sha256 and size."""
+    with open(path, "wb", buffering=0) as file:
+        with SealedWriter(file) as writer, _without_crc():
+            torch.save(content, cast("BinaryIO", writer))
+            sha256 = writer.seal()
+        os.fsync(file.fileno())
+    return sha256, writer.size
+
+
+def seal_of(path: Path) -> str | None:
+    """What a file's own seal must be, or None if it has none."""
+    length = _END_SIZE + len(_MARK) + 64
+    with open(path, "rb") as file:
+        size = file.seek(0, os.SEEK_END)
+        if size < length:
+            return None
+        file.seek(size - length)
+        tail = file.read()
+    if not tail.startswith(_END) or tail[_END_SIZE:].startswith(_MARK) is False:
+        return None
+    return tail[-64:].decode("ascii", errors="replace")
+
+
+def is_intact(path: Path) -> bool:
+    """Whether a sealed file is as it was written."""
+    expected, length = seal_of(path), _END_SIZE + len(_MARK) + 64
+    sha256, left = hashlib.sha256(), path.stat().st_size - length
+    with open(path, "rb") as file:
+        while left > 0 and (chunk := file.read(min(_CHUNK, left))):
+            sha256.update(chunk)
+            left -= len(chunk)
+    return sha256.hexdigest() == expected
+
+
+@contextmanager
+def _without_crc() -> Iterator[None]:
+    options = torch.serialization
+    if not hasattr(options, "set_crc32_options"):  # before torch 2.6
+        yield
+        return
+    before = options.get_crc32_options()
+    options.set_crc32_options(False)
+    try:
+        yield
+    finally:
+        options.set_crc32_options(before)
