@@ -210,10 +210,44 @@ def test_a_checkpoint_that_was_copied_out_of_its_run_is_resumed_with_a_configura
 
 
 def test_a_checkpoint_without_its_best_is_resumed_with_a_warning(tmp_path, caplog):
-    run = interrupted(tiny(), tmp_path, epochs=1)
+    config = scripted([1.0, 2.0], epochs=3)
+    run = interrupted(config, tmp_path, epochs=2)
     (run / "checkpoints" / "best.pt").unlink()
-    train(tiny(), tmp_path, resume=run)
-    assert "best.pt does not exist: the best model so far stays unavailable" in caplog.text
+    SCRIPT[:] = [1.5]
+    train(config, tmp_path, resume=run)
+    assert "there is no checkpoint of step 1 in" in caplog.text
+    assert "the best model so far stays unavailable" in caplog.text
+
+
+def test_a_later_best_beside_an_earlier_checkpoint_is_not_taken_for_its_best(tmp_path):
+    """Resumed from epoch 2 of a run whose best came in epoch 3: what was the best by then has a number."""
+    config = scripted([1.0, 2.0, 0.5], epochs=3)
+    config["checkpoint"] = {"keep_last": None, "keep_best": 2}
+    run = train(config, tmp_path).run_dir
+    first, second = (run / "checkpoints" / f"step-{step:08d}.pt" for step in (1, 2))
+    SCRIPT[:] = [0.75]
+    resumed = train(config, tmp_path, resume=second).run_dir
+    assert checkpoint(resumed, "best.pt")["trainer"]["best_metric"] == 0.75
+    SCRIPT[:] = [3.0]
+    resumed = train(config, tmp_path, resume=second).run_dir
+    assert (resumed / "checkpoints" / "best.pt").read_bytes() == first.read_bytes()
+
+
+def test_a_run_that_saved_nothing_is_resumed_from_where_it_began(tmp_path):
+    class EndsAtOnce(Callback):
+        def on_run_start(self, trainer):
+            raise ValueError("before the first step")
+
+    whole = train(tiny(trainer={"epochs": 3}), tmp_path / "whole").run_dir
+    run = interrupted(tiny(trainer={"epochs": 3}), tmp_path, epochs=1)
+    for _ in range(2):  # and again, from that one
+        with pytest.raises(ValueError, match="before the first step"):
+            resume_run(run, extra_callbacks=[EndsAtOnce()])
+        run = run_dirs(tmp_path)[-1]
+        assert not (run / "checkpoints" / "last.pt").exists()
+    resumed = resume_run(run).run_dir
+    assert_identical(weights(resumed), weights(whole))
+    assert manifest(resumed)["resumed_from"].endswith("checkpoints/last.pt")
 
 
 def test_a_damaged_best_beside_a_good_last_is_left_behind_with_a_warning(tmp_path, caplog):
