@@ -290,7 +290,7 @@ def test_inspect_shows_a_checkpoint_for_diagnosis(cli, run):
 
 def write_hostile(run: Path, kind: str, canary: Path) -> Path:
     """A file that is no checkpoint of ours."""
-    path = run / "hostile.pt"
+    path = run / "checkpoints" / "hostile.pt"
     whole = torch.load(run / "checkpoints" / "last.pt", weights_only=True)
     if kind == "text":
         path.write_text("epoch: 3\n" * 100)
