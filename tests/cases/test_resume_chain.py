@@ -18,6 +18,7 @@ pytest.importorskip("torch")
 from support.runs import digests, run_dirs, tiny, train
 from trainlattice import resume_run
 from trainlattice.runs.chain import joined_records
+from trainlattice.runs.listing import summarized
 
 FIVE_STEPS_AN_EPOCH = {"samples": 40, "batch_size": 8}
 KILLED_AFTER_STEP_8 = """
@@ -71,6 +72,8 @@ def test_B28_the_chain_of_a_killed_run_has_each_step_once(killed: Path, tmp_path
     for line in metrics.read_text().split("\n")[:-1]:
         json.loads(line, parse_constant=pytest.fail)
     assert steps(parent) == list(range(1, 8 if cut else 9))
+    found = summarized(parent)
+    assert (found.status, found.epoch, found.global_step) == ("killed", 1, 7 if cut else 8)
 
     child = train(config(tmp_path), tmp_path, resume=parent).run_dir
     assert child is not None

@@ -364,6 +364,7 @@ def test_diff_shows_each_tensor_that_differs_and_by_how_much(cli, runs):
     weights = content["states"]["model/model"]
     weights["layers.1.weight"][0, 0] += 0.5
     weights["layers.1.bias"][0] = float("nan")
+    weights["layers.4.weight"][0, 0] = torch.nextafter(weights["layers.4.weight"][0, 0], torch.tensor(9.0))
     weights["layers.4.bias"] = weights["layers.4.bias"].double()
     weights["extra"] = torch.zeros(1)
     torch.save(content, last)
@@ -372,6 +373,7 @@ def test_diff_shows_each_tensor_that_differs_and_by_how_much(cli, runs):
     assert (found["same"], found["tensors"]) == (False, 5)
     by_path = {d["path"].removeprefix("model/model/"): d for d in found["differing"]}
     assert by_path["layers.1.weight"]["largest"] == pytest.approx(0.5, abs=1e-6)
+    assert 0 < by_path["layers.4.weight"]["largest"] < 1e-6
     assert by_path["layers.1.bias"] == {
         "path": "model/model/layers.1.bias",
         "largest": None,
@@ -380,7 +382,7 @@ def test_diff_shows_each_tensor_that_differs_and_by_how_much(cli, runs):
     assert by_path["layers.4.bias"]["note"] == "float32 [3] in a, float64 [3] in b"
     assert by_path["extra"]["note"] == "only in b"
     said = cli("runs", "diff", "runs/whole", "runs/second").out
-    assert "4 of 5 tensors differ" in said
+    assert "5 of 5 tensors differ" in said
     assert "model/model/layers.1.weight: by up to 0.5" in said
 
 
