@@ -66,6 +66,9 @@ class _Scripted:
     def __len__(self) -> int:
         return 1
 
+    def fingerprint(self) -> str:
+        return "scripted"  # else a sample would be fetched, and there is one for each validation
+
     def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
         value = SCRIPT.pop(0)
         if not math.isfinite(value):  # as a target it would be refused

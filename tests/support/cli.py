@@ -22,7 +22,7 @@ def run_cli(
     environment = {**os.environ, "PYTHONIOENCODING": "utf-8", **(env or {})}
     environment.pop("NO_COLOR", None)
     if site is not None:
-        environment["PYTHONPATH"] = str(site)
+        environment["PYTHONPATH"] = _first_on_path(site)
     return subprocess.run(
         [sys.executable, "-m", "trainlattice", *map(os.fspath, arguments)],
         cwd=cwd,
@@ -39,9 +39,14 @@ def modules_after(code: str, *, cwd: Path, site: Path | None = None) -> set[str]
     program = f"{code}\nimport sys\nprint('\\n'.join(sorted({{m.partition('.')[0] for m in sys.modules}})))"
     environment = dict(os.environ)
     if site is not None:
-        environment["PYTHONPATH"] = str(site)
+        environment["PYTHONPATH"] = _first_on_path(site)
     done = subprocess.run(
         [sys.executable, "-c", program], cwd=cwd, env=environment, capture_output=True, text=True, timeout=120
     )
     assert done.returncode == 0, done.stderr
     return set(done.stdout.split())
+
+
+def _first_on_path(site: Path) -> str:
+    """For PYTHONPATH: before what stands there."""
+    return os.pathsep.join(filter(None, (str(site), os.environ.get("PYTHONPATH"))))

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
+import pickle
+import zipfile
 from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
@@ -59,7 +63,10 @@ def test_a_registration_module_imports_nothing_heavy(tmp_path: Path, module: str
     assert modules_after(f"import {module}", cwd=tmp_path) & HEAVY == set()
 
 
-@pytest.mark.parametrize("command", [["--help"], ["--version"], ["train", "--help"], ["plugins", "--help"]])
+@pytest.mark.parametrize(
+    "command",
+    [["--help"], ["--version"], *([name, "--help"] for name in ("train", "plugins", "runs", "checkpoint"))],
+)
 def test_help_imports_no_plugin_and_nothing_heavy(tmp_path: Path, command: list[str]):
     install_strangers(tmp_path / "site")
     loaded = after(command, tmp_path, tmp_path / "site")
@@ -95,3 +102,55 @@ def test_a_mistake_in_a_configuration_costs_no_torch(tmp_path: Path, command: st
 def test_explaining_imports_options_and_no_implementation(tmp_path: Path, command: list[str]):
     loaded = after(command, tmp_path)
     assert loaded & {"torch", "numpy", "rich", "sklearn"} == set()
+
+
+def write_run(directory: Path, name: str, *, epoch: int = 1) -> Path:
+    """What a run leaves, as far as it can be written without torch."""
+    run = directory / "runs" / name
+    checkpoints = run / "checkpoints"
+    checkpoints.mkdir(parents=True)
+    manifest = {"status": "running", "process": {"pid": 1, "host": "elsewhere"}, "components": []}
+    (run / "manifest.json").write_text(json.dumps(manifest))
+    (run / "config.yaml").write_text(TINY)
+    record = {"type": "epoch", "epoch": epoch, "step": 3 * epoch, "train_loss": 1.0}
+    (run / "metrics.jsonl").write_text(json.dumps(record) + "\n")
+    trainer = {"epoch": epoch, "global_step": 3 * epoch, "best_metric": 0.5, "best_epoch": 1}
+    with zipfile.ZipFile(checkpoints / "last.pt", "w") as archive:
+        archive.writestr(
+            "archive/data.pkl", pickle.dumps({"format": 4, "kind": "resume", "trainer": trainer}, protocol=2)
+        )
+    data = (checkpoints / "last.pt").read_bytes()
+    digest = hashlib.sha256(data).hexdigest()
+    entry = {"sha256": digest, "size": len(data), "epoch": epoch, "global_step": 3 * epoch}
+    (checkpoints / "index.json").write_text(json.dumps({"schema": 1, "files": {"last.pt": [entry]}}))
+    return run
+
+
+@pytest.mark.parametrize("options", [[], ["--json"]])
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["runs", "list"],
+        ["runs", "show", "runs/a"],
+        ["runs", "diff", "runs/a", "runs/b"],
+        ["checkpoint", "list", "runs/a"],
+        ["checkpoint", "verify", "runs/a"],
+        ["checkpoint", "verify", "runs/a/checkpoints/last.pt"],
+    ],
+)
+def test_reading_runs_and_checkpoints_imports_nothing_heavy(
+    tmp_path: Path, command: list[str], options: list[str]
+):
+    install_strangers(tmp_path / "site")
+    for name in ("a", "b"):
+        write_run(tmp_path, name)
+    loaded = after([*command, *options], tmp_path, tmp_path / "site")
+    assert loaded & HEAVY == set()
+    assert [name for name in loaded if name.startswith("trainlattice_plugin_")] == []
+
+
+def test_comparing_weights_that_may_differ_needs_torch(tmp_path: Path):
+    pytest.importorskip("torch")
+    write_run(tmp_path, "a")
+    write_run(tmp_path, "b", epoch=2)
+    assert "torch" in after(["runs", "diff", "runs/a", "runs/b"], tmp_path, code=2)

@@ -1,6 +1,7 @@
 """What a run says about itself and how it ended."""
 
 import json
+import os
 import subprocess
 from datetime import datetime
 
@@ -10,6 +11,8 @@ import torch
 from support.configs import write_tiny
 from support.runs import InterruptAfter, interrupted, manifest, run_dirs, tiny, train
 from trainlattice import Callback, run_from_file
+from trainlattice.runs.manifest import status_of
+from trainlattice.runs.process import this_process
 from trainlattice.version import __version__
 
 pytestmark = pytest.mark.torch
@@ -41,6 +44,14 @@ def test_a_run_under_way_says_so(tmp_path):
     train(tiny(), tmp_path, extra_callbacks=[seen])
     assert seen.running["status"] == "running"
     assert "finished" not in seen.running
+    assert status_of(seen.running) == ("running", "")
+
+
+def test_the_process_of_a_run_is_recorded(tmp_path):
+    found = manifest(train(tiny(), tmp_path).run_dir)
+    assert found["process"] == this_process()
+    assert found["process"]["pid"] == os.getpid()
+    assert set(found["process"]) == {"pid", "started", "host", "boot_id"}
 
 
 def test_a_failed_run_says_why_and_how_far_it_came(tmp_path):
@@ -90,23 +101,63 @@ def test_the_source_of_a_component_is_the_file_of_its_code(tmp_path):
     assert found["model_source"]["file"].endswith("mlp.py")
 
 
-def test_the_commit_of_the_working_directory_is_recorded(tmp_path, monkeypatch):
-    repository = tmp_path / "repository"
-    repository.mkdir()
-    monkeypatch.chdir(repository)
+@pytest.fixture
+def repository(tmp_path, monkeypatch):
+    """A repository with one commit, in which runs are started."""
+    directory = tmp_path / "repository"
+    directory.mkdir()
+    monkeypatch.chdir(directory)
     identity = ["-c", "user.name=a", "-c", "user.email=a@b"]
-    subprocess.run(["git", "init", "-q"], check=True)
-    (repository / "f").write_text("1")
-    subprocess.run(["git", "add", "f"], check=True)
-    subprocess.run(["git", *identity, "commit", "-qm", "one"], check=True)
-    head = subprocess.run(
-        ["git", "rev-parse", "HEAD"], check=True, capture_output=True, text=True
-    ).stdout.strip()
+    (directory / "f").write_text("1")
+    (directory / ".gitignore").write_text("ignored\n")
+    for command in (["init", "-q"], ["add", "."], [*identity, "commit", "-qm", "one"]):
+        subprocess.run(["git", *command], check=True)
+    return directory
 
-    clean = manifest(train(tiny(), tmp_path).run_dir)
-    assert (clean["git_commit"], clean["git_dirty"]) == (head, False)
+
+def git_entries(directory, runs=None):
+    found = manifest(train(tiny(), runs or directory.parent).run_dir)
+    return {key.removeprefix("git_"): value for key, value in found.items() if key.startswith("git_")}
+
+
+def test_the_commit_of_the_working_directory_is_recorded(repository):
+    head = subprocess.run(["git", "rev-parse", "HEAD"], check=True, capture_output=True, text=True)
+    commit = head.stdout.strip()
+    assert git_entries(repository) == {"commit": commit, "dirty": False, "diff_sha256": None}
     (repository / "f").write_text("2")
-    assert manifest(train(tiny(), tmp_path).run_dir)["git_dirty"] is True
+    found = git_entries(repository)
+    assert (found["commit"], found["dirty"]) == (commit, True)
+
+
+def test_uncommitted_changes_are_identified(repository):
+    def change(name, text):
+        (repository / name).write_text(text)
+        return git_entries(repository)["diff_sha256"]
+
+    found = [change("f", "2"), change("f", "3"), change("new", "1"), change("new", "2"), change("newer", "2")]
+    assert len(set(found)) == 5
+    assert all(len(digest) == 64 for digest in found)
+    assert change("ignored", "1") == found[-1]
+    (repository / "below").mkdir()
+    os.chdir(repository / "below")
+    assert git_entries(repository)["diff_sha256"] == found[-1]
+    (repository / "newer").unlink()
+    assert change("new", "1") == found[2]
+
+
+def test_untracked_runs_do_not_change_what_identifies_the_changes(repository):
+    (repository / "f").write_text("2")
+    first = git_entries(repository, runs=repository)
+    assert first["diff_sha256"] is not None
+    assert git_entries(repository, runs=repository) == first
+
+
+@pytest.mark.parametrize("name", ["f", "untracked"])
+def test_changes_that_are_too_large_are_not_read(repository, name):
+    (repository / name).write_bytes(os.urandom(11 * 2**20))
+    found = git_entries(repository)
+    assert (found["dirty"], found["diff_sha256"]) == (True, None)
+    assert found["diff_note"] == "the changes have more than 10 MiB"
 
 
 def test_outside_a_repository_there_is_no_commit(tmp_path, monkeypatch):
@@ -123,3 +174,23 @@ def test_the_environment_is_recorded(tmp_path):
     assert found["torch_threads"] == torch.get_num_threads()
     assert found["device"] == "cpu"
     assert {"python", "platform", "machine", "cuda", "cpu_count", "packages"} <= set(found)
+    assert found["cpu_usable"] == len(os.sched_getaffinity(0))
+    assert found["torch_interop_threads"] == torch.get_num_interop_threads()
+
+
+def test_what_changes_a_computation_from_outside_is_recorded(tmp_path, monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    monkeypatch.delenv("PYTHONHASHSEED", raising=False)
+    monkeypatch.setattr(torch.backends.cudnn, "benchmark", True)
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    try:
+        run = train(tiny(), tmp_path).run_dir
+    finally:
+        torch.use_deterministic_algorithms(False)
+    found = json.loads((run / "environment.json").read_text(encoding="utf-8"))
+    assert found["variables"]["OMP_NUM_THREADS"] == "3"
+    assert found["variables"]["PYTHONHASHSEED"] is None
+    assert found["cudnn_benchmark"] is True
+    assert found["deterministic_algorithms"] is True
+    assert found["deterministic_warn_only"] is True
+    assert found["float32_matmul_precision"] == "highest"

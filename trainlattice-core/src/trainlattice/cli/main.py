@@ -19,6 +19,8 @@ COMMANDS = {
     "train": ("trainlattice.cli.train", "Train what a configuration file says."),
     "resume": ("trainlattice.cli.resume", "Continue a run from its last checkpoint."),
     "evaluate": ("trainlattice.cli.evaluate", "Compute the metrics of a checkpoint."),
+    "runs": ("trainlattice.cli.runs", "List, show and compare runs."),
+    "checkpoint": ("trainlattice.cli.checkpoint", "List, verify and inspect checkpoints."),
     "validate": ("trainlattice.cli.validate", "Check a configuration file; create nothing."),
     "plugins": ("trainlattice.cli.plugins", "List plugins and explain their components."),
     "schema": ("trainlattice.cli.schema", "Write the JSON Schema of configuration files."),

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
 from typing import Any
 
 import click
 
 from trainlattice.cli.options import json_alone_on_stdout, json_option, traceback_option
+from trainlattice.cli.table import print_table
 from trainlattice.diagnostics.errors import UsageError
 
 
@@ -56,7 +56,7 @@ def _print_plugins(found: dict[str, Any]) -> None:
         )
         for plugin in found["plugins"]
     ]
-    _print_table(("PLUGIN", "VERSION", "STATUS", "SOURCE", "COMPONENTS"), rows)
+    print_table(("PLUGIN", "VERSION", "STATUS", "SOURCE", "COMPONENTS"), rows)
     count = sum(len(names) for plugin in found["plugins"] for names in plugin["components"].values())
     click.echo(
         f"\n{len(rows)} plugins, {count} components, {len(found['problems'])} problems"
@@ -69,14 +69,7 @@ def _print_components(found: dict[str, Any]) -> None:
         (c["name"] + (" (default)" if c["default"] else ""), c["qualified"], c["summary"])
         for c in found["components"]
     ]
-    _print_table(("NAME", "QUALIFIED", "SUMMARY"), rows)
-
-
-def _print_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    table = [head, *rows]
-    widths = [max(len(row[column]) for row in table) for column in range(len(head))]
-    for row in table:
-        click.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+    print_table(("NAME", "QUALIFIED", "SUMMARY"), rows)
 
 
 @plugins.command("info", epilog="Example: trainlattice plugins info adamw")

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from trainlattice.config.resolved import ResolvedConfig
+from typing import TYPE_CHECKING
+
 from trainlattice.diagnostics.nodes import Plain
 from trainlattice.diagnostics.yaml_writer import write_string
+
+if TYPE_CHECKING:
+    from trainlattice.config.resolved import ResolvedConfig
 
 HEADER = "# The resolved configuration of this run: every default written out, names qualified.\n"
 

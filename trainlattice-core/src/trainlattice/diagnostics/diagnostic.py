@@ -44,14 +44,14 @@ class Diagnostic:
         paint = _painter(color)
         tint = _RED if self.level == "error" else _YELLOW
         head = paint(f"{self.level}[{self.code}]", _BOLD + tint)
-        message, path = _safe(self.message), _safe(self.path)
-        suggestion = _safe(self.suggestion) if self.suggestion else None
+        message, path = printable(self.message), printable(self.path)
+        suggestion = printable(self.suggestion) if self.suggestion else None
         if self.whole_file:
-            place = _safe(f"{self.mark}: ") if self.mark else ""
+            place = printable(f"{self.mark}: ") if self.mark else ""
             return f"{head}: {place}{message}"
         lines = [f"{head}: {paint(message, _BOLD)}"]
         if self.mark is not None and self.mark.source.lines:
-            place = _safe(f"{self.mark}   " if path else f"{self.mark}")
+            place = printable(f"{self.mark}   " if path else f"{self.mark}")
             lines.append(f"  {paint('-->', _BLUE)} {place}{path}")
             lines += _excerpt(self.mark, suggestion, paint, tint)
         else:
@@ -60,8 +60,8 @@ class Diagnostic:
             if suggestion:
                 lines.append(f"  {suggestion}")
         for label, mark in self.related:
-            lines.append(_safe(f"  {label}: {mark}   {_clip(mark)[1].strip()}"))
-        lines += [f"  {_safe(note)}" for note in self.notes]
+            lines.append(printable(f"  {label}: {mark}   {_clip(mark)[1].strip()}"))
+        lines += [f"  {printable(note)}" for note in self.notes]
         return "\n".join(lines)
 
     def as_json(self) -> dict[str, Any]:
@@ -114,8 +114,8 @@ def _excerpt(mark: Mark, suggestion: str | None, paint: Any, tint: str) -> list[
     lines = []
     above = mark.source.lines[mark.line - 2] if mark.line >= 2 else ""
     if above.strip() and start == 0:
-        lines.append(f"{mark.line - 1:>{gutter}} | {_safe(above[:_WIDEST])}")
-    lines.append(f"{mark.line:>{gutter}} | {_safe(text)}")
+        lines.append(f"{mark.line - 1:>{gutter}} | {printable(above[:_WIDEST])}")
+    lines.append(f"{mark.line:>{gutter}} | {printable(text)}")
     before, under = text[: mark.column - 1 - start], text[mark.column - 1 - start :][: mark.width]
     # Wide characters take two cells: the caret is placed by cells, the column counts characters.
     caret = "^" * max(1, _cells(under))
@@ -135,15 +135,15 @@ def _clip(mark: Mark) -> tuple[int, str]:
     return start, mark.text[start : start + _WIDEST]
 
 
-def _safe(text: str) -> str:
+def printable(text: str) -> str:
     """White space as one space, control characters as a mark: what a file holds must not steer the
     terminal."""
     return "".join(" " if c.isspace() else c if c.isprintable() else "\ufffd" for c in text)
 
 
 def _cells(text: str) -> int:
-    """Columns of a terminal that a text takes, as :func:`_safe` shows it."""
+    """Columns of a terminal that a text takes, as :func:`printable` shows it."""
     return sum(
         0 if unicodedata.category(c) in ("Mn", "Me") else 2 if unicodedata.east_asian_width(c) in "WF" else 1
-        for c in _safe(text)
+        for c in printable(text)
     )

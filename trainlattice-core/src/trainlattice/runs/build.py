@@ -18,6 +18,7 @@ from trainlattice.contracts.records import DatasetContract
 from trainlattice.contracts.settings import OptimizerSettings
 from trainlattice.data.seeding import seed_everything
 from trainlattice.data.source import BatchSource
+from trainlattice.data.splits import Splits
 from trainlattice.diagnostics.errors import ConfigError, PluginError
 from trainlattice.runs.opening import DataOpener
 from trainlattice.runs.probe import probe
@@ -48,6 +49,7 @@ class Built:
     callbacks: list[tuple[str, Callback]]
     budget: int | None
     guard: FiniteGuard
+    splits: Splits
 
 
 def build(
@@ -98,7 +100,7 @@ def build(
     callbacks = builder.callbacks() if observed else []
     # Weights are drawn; what follows starts from the seed again, however many numbers the build drew.
     seed_everything(config.experiment.seed)
-    return Built(mode, parts, strategy, train, val, test, callbacks, budget, guard)
+    return Built(mode, parts, strategy, train, val, test, callbacks, budget, guard, splits)
 
 
 def choose_device(resolution: Resolution) -> torch.device:

@@ -7,11 +7,14 @@ import shutil
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from trainlattice.config.resolved import ResolvedConfig
 from trainlattice.config.snapshot import snapshot_text
 from trainlattice.diagnostics.errors import UsageError
 from trainlattice.diagnostics.nodes import Plain
+
+if TYPE_CHECKING:
+    from trainlattice.config.resolved import ResolvedConfig
 
 MOST_NAME_BYTES = 120  # file systems allow 255 for a name
 

@@ -19,6 +19,7 @@ from trainlattice.plugin.lifecycle import RunInfo, RunOutcome
 from trainlattice.runs.build import Built, build
 from trainlattice.runs.directory import RunDirectory, create
 from trainlattice.runs.environment import environment
+from trainlattice.runs.fingerprint import fingerprint
 from trainlattice.runs.manifest import Manifest, now
 from trainlattice.runs.provenance import component_records, used_plugins
 from trainlattice.runs.records import RunRecords, recording_warnings
@@ -61,9 +62,12 @@ def execute_run(
     if point is not None:
         point.restore_objects(built, callbacks)  # it may not fit: nothing has been created yet
         _announce_budget(point, built, resolution)
+    data = fingerprint(built.splits)
     run = create(config)
     try:
-        manifest = Manifest.create(run, config, command=command, resumed_from=point.path if point else None)
+        manifest = Manifest.create(
+            run, config, command=command, resumed_from=point.path if point else None, data=data
+        )
         environment_text = json.dumps(environment(built.strategy.device), indent=2) + "\n"
         write_durably(run.environment, environment_text)
     except OSError as error:

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from trainlattice.checkpoint.durable import write_durably
-from trainlattice.config.resolved import ResolvedConfig
 from trainlattice.diagnostics.errors import UsageError
-from trainlattice.plugin.provenance import git_state
+from trainlattice.plugin.provenance import git_changes, git_state
 from trainlattice.runs.directory import RunDirectory
+from trainlattice.runs.process import is_alive, this_process
 from trainlattice.runs.provenance import component_records, plugin_records
 from trainlattice.version import __version__
+
+if TYPE_CHECKING:
+    from trainlattice.config.resolved import ResolvedConfig
 
 SCHEMA = 1
 
@@ -28,10 +32,18 @@ class Manifest:
 
     @classmethod
     def create(
-        cls, run: RunDirectory, config: ResolvedConfig, *, command: str | None, resumed_from: Path | None
+        cls,
+        run: RunDirectory,
+        config: ResolvedConfig,
+        *,
+        command: str | None,
+        resumed_from: Path | None,
+        data: Mapping[str, Any] | None = None,
     ) -> Manifest:
-        directory = _working_directory()
-        commit, dirty = git_state(Path(directory)) if directory else (None, None)
+        """The manifest of a run that begins.
+
+        :param data: the fingerprint of its data.
+        """
         components = component_records(config)
         sources = {
             f"{record['section']}_source": {"module": record["module"], "file": record["file"]}
@@ -47,17 +59,18 @@ class Manifest:
                 "command": command,
                 "seed": config.experiment.seed,
                 "trainlattice": __version__,
-                "git_commit": commit,
-                "git_dirty": dirty,
+                **_repository(Path(config.experiment.runs_dir)),
                 "working_directory": _working_directory(),
-                "pid": os.getpid(),
+                "process": this_process(),
                 "created": now(),
                 "epoch": 0,
                 "global_step": 0,
+                "monitor": config.trainer.monitor,
                 "resumed_from": str(resumed_from) if resumed_from else None,
                 **sources,
                 "components": components,
                 "plugins": plugin_records(config),
+                "data": dict(data) if data is not None else None,
             },
         )
         manifest.update()
@@ -67,6 +80,41 @@ class Manifest:
         """Changes entries and writes the file."""
         self.content.update(changes)
         write_durably(self.run.manifest, json.dumps(self.content, indent=2, ensure_ascii=False) + "\n")
+
+
+class RunStatus(NamedTuple):
+    """What became of a run.
+
+    :param name: as in the manifest, or ``killed`` for a run under way whose process is gone.
+    :param note: what could not be found out; empty if nothing.
+    """
+
+    name: str
+    note: str = ""
+
+
+def status_of(manifest: Mapping[str, Any]) -> RunStatus:
+    """The status of a run now: what its manifest says, unless its process ended without a word."""
+    name = str(manifest.get("status", "unknown"))
+    if name not in ("created", "running"):
+        return RunStatus(name)
+    process = manifest.get("process")
+    if not isinstance(process, Mapping):
+        return RunStatus(name, "its manifest names no process: whether it is under way cannot be checked")
+    alive = is_alive(process)
+    if alive == "unknown":
+        host = process.get("host")
+        return RunStatus(name, f"on host {host!r}: whether it is under way cannot be checked from here")
+    return RunStatus(name if alive else "killed")
+
+
+def _repository(runs_dir: Path) -> dict[str, Any]:
+    """Commit and changes of the repository that the run was started in."""
+    directory = _working_directory()
+    commit, dirty = git_state(Path(directory)) if directory else (None, None)
+    digest, note = git_changes(Path(directory), leave_out=runs_dir) if directory and dirty else (None, None)
+    found = {"git_commit": commit, "git_dirty": dirty, "git_diff_sha256": digest}
+    return {**found, "git_diff_note": note} if note else found
 
 
 def _working_directory() -> str | None:

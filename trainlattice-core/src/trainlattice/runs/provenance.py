@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from trainlattice.config.resolved import ResolvedConfig
 from trainlattice.diagnostics import nodes
 from trainlattice.diagnostics.errors import PluginError
 from trainlattice.plugin.discovery import installed_version
 from trainlattice.plugin.registration import Plugin
 from trainlattice.plugin.registry import Registered
+
+if TYPE_CHECKING:
+    from trainlattice.config.resolved import ResolvedConfig
 
 
 def used_plugins(config: ResolvedConfig) -> list[Plugin]:

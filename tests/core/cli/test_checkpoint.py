@@ -1,0 +1,347 @@
+"""``checkpoint list``, ``verify`` and ``inspect``."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytestmark = pytest.mark.torch
+
+from support.runs import digests, tiny, train  # noqa: E402
+from trainlattice import Callback  # noqa: E402
+
+
+class Fails(Callback):
+    def on_step_end(self, trainer: Any) -> None:
+        if trainer.state.global_step == 7:
+            raise ZeroDivisionError
+
+
+class Payload:
+    """Creates a file when it is unpickled."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return open, (str(self.path), "w")
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of two epochs that then failed: last.pt, best.pt and emergency.pt."""
+    directory = tmp_path_factory.mktemp("checkpoint")
+    with pytest.raises(ZeroDivisionError):
+        train(tiny(trainer={"epochs": 3}), directory, extra_callbacks=[Fails()])
+    (run,) = (directory / "runs").iterdir()
+    return run
+
+
+@pytest.fixture
+def run(trained: Path, tmp_path: Path) -> Path:
+    """A copy to change; last.pt and best.pt are one file, as they were."""
+    copy = tmp_path / "runs" / trained.name
+    shutil.copytree(trained, copy)
+    (copy / "checkpoints" / "best.pt").unlink()
+    os.link(copy / "checkpoints" / "last.pt", copy / "checkpoints" / "best.pt")
+    return copy
+
+
+def number(run: Path, *names: str) -> None:
+    """Numbered checkpoints, as copies of the last one that are listed in the index."""
+    directory = run / "checkpoints"
+    index = json.loads((directory / "index.json").read_text())
+    for step, name in enumerate(names, start=100):
+        shutil.copyfile(directory / "last.pt", directory / name)
+        index["files"][name] = [{**index["files"]["last.pt"][0], "global_step": step}]
+    (directory / "index.json").write_text(json.dumps(index))
+
+
+def keep(run: Path, text: str) -> None:
+    with open(run / "config.yaml", "a", encoding="utf-8") as file:
+        file.write(f"checkpoint: {text}\n")
+
+
+def flip(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 255
+    path.write_bytes(data)
+
+
+def files(cli: Callable[..., Any], *arguments: object, code: int = 0) -> dict[str, dict[str, Any]]:
+    """What a command says about each file."""
+    said = cli("checkpoint", *arguments, "--json")
+    assert said.code == code, said.err
+    return {file["name"]: file for file in json.loads(said.out)["files"]}
+
+
+# --- list
+
+
+def test_list_says_how_far_each_is_what_it_is_for_and_whether_it_is_kept(cli, run):
+    found = files(cli, "list", run)
+    assert {
+        name: (f["epoch"], f["global_step"], f["purpose"], f["protected"]) for name, f in found.items()
+    } == {
+        "last.pt": (2, 6, "last", "last"),
+        "best.pt": (2, 6, "best", "best"),
+        "emergency.pt": (2, 7, "emergency", None),
+    }
+    assert found["last.pt"]["size"] == (run / "checkpoints" / "last.pt").stat().st_size
+    assert {f["state"] for f in found.values()} == {"present"}
+    said = cli("checkpoint", "list", run)
+    assert "not for resuming" in said.out
+    assert said.out.splitlines()[0].split()[:4] == ["FILE", "EPOCH", "STEP", "SIZE"]
+
+
+def test_list_takes_the_directory_of_checkpoints_too(cli, run, monkeypatch):
+    assert files(cli, "list", run / "checkpoints") == files(cli, "list", run)
+    monkeypatch.chdir(run / "checkpoints")
+    keep(run, "{keep_last: 1}")
+    number(run, "step-00000100.pt")
+    assert files(cli, "list", ".")["step-00000100.pt"]["protected"] == "keep_last"
+
+
+def test_what_last_and_best_link_to_is_kept(cli, run):
+    number(run, "epoch-0002.pt")
+    assert files(cli, "list", run)["epoch-0002.pt"]["protected"] is None
+    (run / "checkpoints" / "epoch-0002.pt").unlink()
+    os.link(run / "checkpoints" / "last.pt", run / "checkpoints" / "epoch-0002.pt")
+    assert files(cli, "list", run)["epoch-0002.pt"]["protected"].startswith("the same file as ")
+
+
+NUMBERED = [*(f"epoch-{epoch:04}.pt" for epoch in range(1, 7)), "step-00001200.pt"]
+
+
+@pytest.mark.parametrize(
+    ("section", "last", "every"),
+    [
+        (None, [], []),
+        ("{}", ["step-00001200.pt"], []),
+        ("{keep_last: 2}", ["epoch-0006.pt", "step-00001200.pt"], []),
+        ("{keep_last: 0, keep_every_epochs: 3}", [], ["epoch-0003.pt", "epoch-0006.pt"]),
+        ("{keep_last: 1, keep_every_epochs: 2}", NUMBERED[-1:], NUMBERED[1:6:2]),
+        ("{keep_last: null}", NUMBERED, []),
+        ("nonsense", [], []),
+    ],
+)
+def test_numbered_checkpoints_are_kept_by_the_configuration(cli, run, section, last, every):
+    number(run, *NUMBERED)
+    if section is not None:
+        keep(run, section)
+    found = {n: f["protected"] for n, f in files(cli, "list", run).items() if f["purpose"] == "numbered"}
+    assert list(found) == NUMBERED  # in the order of their steps
+    assert [name for name, why in found.items() if why == "keep_last"] == last
+    assert [name for name, why in found.items() if why == "keep_every_epochs"] == every
+
+
+def test_list_shows_what_is_missing_damaged_or_not_in_the_index(cli, run):
+    checkpoints = run / "checkpoints"
+    shutil.copyfile(checkpoints / "emergency.pt", checkpoints / "mine.pt")
+    (checkpoints / "notes.txt").write_text("hello")
+    (checkpoints / ".last.pt.1.tmp").write_text("half")
+    (checkpoints / "best.pt").unlink()
+    os.truncate(checkpoints / "last.pt", 1000)
+    found = files(cli, "list", run)
+    assert {name: f["state"] for name, f in found.items()} == {
+        "best.pt": "missing",
+        "last.pt": "damaged",
+        "emergency.pt": "present",
+        "mine.pt": "unlisted",
+        "notes.txt": "unlisted",
+    }
+    assert (found["mine.pt"]["epoch"], found["mine.pt"]["global_step"]) == (2, 7)
+    assert "it has 1000 bytes, and" in found["last.pt"]["note"]
+    assert "cannot be read as a checkpoint" in found["notes.txt"]["note"]
+    said = cli("checkpoint", "list", run)
+    assert ".last.pt.1.tmp" in said.out
+
+
+def test_list_describes_the_file_that_stands_when_a_save_was_cut_off(cli, run):
+    """The index is written before the file takes its name."""
+    path = run / "checkpoints" / "index.json"
+    index = json.loads(path.read_text())
+    entries = index["files"]["last.pt"]
+    entries.insert(0, {**entries[0], "sha256": "0" * 64, "epoch": 3, "global_step": 9})
+    path.write_text(json.dumps(index))
+    assert files(cli, "list", run)["last.pt"]["global_step"] == 6
+
+
+# --- verify
+
+
+def test_verify_compares_every_byte(cli, run):
+    found = files(cli, "verify", run)
+    assert {name: f["verdict"] for name, f in found.items()} == dict.fromkeys(
+        ["last.pt", "best.pt", "emergency.pt"], "ok"
+    )
+    flip(run / "checkpoints" / "emergency.pt")
+    before = digests(run)
+    found = files(cli, "verify", run, code=1)
+    assert found["emergency.pt"]["verdict"] == "damaged"
+    assert "its sha256 is" in found["emergency.pt"]["note"]
+    assert found["last.pt"]["verdict"] == "ok"
+    assert digests(run) == before
+    said = cli("checkpoint", "verify", run)
+    assert (said.code, "damaged" in said.out) == (1, True)
+
+
+def test_verify_takes_one_file(cli, run):
+    flip(run / "checkpoints" / "emergency.pt")
+    assert list(files(cli, "verify", run / "checkpoints" / "last.pt")) == ["last.pt"]
+    assert list(files(cli, "verify", run / "checkpoints" / "emergency.pt", code=1)) == ["emergency.pt"]
+
+
+def test_verify_says_what_is_missing_or_cut_off(cli, run):
+    (run / "checkpoints" / "emergency.pt").unlink()
+    os.truncate(run / "checkpoints" / "last.pt", 1000)
+    found = files(cli, "verify", run, code=1)
+    assert found["emergency.pt"]["verdict"] == "missing"
+    assert "it has 1000 bytes" in found["last.pt"]["note"]
+    assert files(cli, "verify", run / "checkpoints" / "emergency.pt", code=1)
+
+
+def test_verify_checks_a_file_that_lies_alone_by_its_own_checksums(cli, run, tmp_path):
+    alone = tmp_path / "alone.pt"
+    shutil.copyfile(run / "checkpoints" / "last.pt", alone)
+    assert files(cli, "verify", alone)["alone.pt"]["verdict"] == "unlisted"
+    with zipfile.ZipFile(alone) as archive:
+        record = archive.infolist()[-3]
+    data = bytearray(alone.read_bytes())
+    data[record.header_offset + 200] ^= 255
+    alone.write_bytes(data)
+    assert files(cli, "verify", alone, code=1)["alone.pt"]["verdict"] == "damaged"
+    alone.write_text("text")
+    assert "no checkpoint file" in files(cli, "verify", alone, code=1)["alone.pt"]["note"]
+
+
+@pytest.mark.parametrize("command", ["list", "verify"])
+def test_paths_that_hold_no_checkpoint_are_named(cli, run, tmp_path, command):
+    (tmp_path / "empty").mkdir()
+    for path in (tmp_path / "absent", tmp_path / "empty"):
+        said = cli("checkpoint", command, path)
+        assert said.code == 2
+        assert str(path) in said.err
+        assert "Traceback" not in said.err
+    (run / "checkpoints" / "index.json").write_text("{")
+    said = cli("checkpoint", command, run)
+    assert (said.code, "index.json cannot be understood" in said.err) == (2, True)
+
+
+def test_list_of_a_file_names_the_run_directory(cli, run):
+    said = cli("checkpoint", "list", run / "checkpoints" / "last.pt")
+    assert said.code == 2
+    assert f"give its run directory, {run}" in said.err
+
+
+def test_a_run_that_saved_nothing_holds_no_checkpoint(cli, run):
+    shutil.rmtree(run / "checkpoints")
+    (run / "checkpoints").mkdir()
+    said = cli("checkpoint", "list", run)
+    assert (said.code, "holds no checkpoint" in said.out) == (0, True)
+    assert cli("checkpoint", "verify", run).code == 2
+
+
+# --- inspect
+
+
+def inspected(cli: Callable[..., Any], path: Path) -> dict[str, Any]:
+    said = cli("checkpoint", "inspect", path, "--json")
+    assert said.code == 0, said.err
+    found: dict[str, Any] = json.loads(said.out)
+    return found
+
+
+def test_inspect_shows_progress_components_and_every_tensor(cli, run):
+    found = inspected(cli, run)
+    assert (found["format"], found["kind"], found["epoch"], found["global_step"]) == (4, "resume", 2, 6)
+    assert (found["order"], found["budget"]) == (1, 9)
+    assert found["best_epoch"] == 2
+    assert found["verified"] is False
+    assert found["implementations"] == {"optimizer": "fused"}
+    sections = {component["section"]: component["version"] for component in found["components"]}
+    assert sections["model"] == "0.1.0"
+    tensors = {tensor["path"]: tensor for tensor in found["tensors"]}
+    assert tensors["model/model/layers.1.weight"] == {
+        "path": "model/model/layers.1.weight",
+        "dtype": "float32",
+        "shape": [8, 4],
+        "bytes": 128,
+    }
+    moments = "update/optimizer/optimizer/state/0/exp_avg"
+    assert tensors[moments]["shape"] == [8, 4]
+    assert found["totals"] == {"tensors": len(tensors), "bytes": sum(t["bytes"] for t in tensors.values())}
+    said = cli("checkpoint", "inspect", run)
+    assert "its bytes were not verified" in said.out
+    assert "layers.1.weight" in said.out
+
+
+def test_inspect_shows_a_checkpoint_for_diagnosis(cli, run):
+    assert inspected(cli, run / "checkpoints" / "emergency.pt")["kind"] == "emergency"
+
+
+def write_hostile(run: Path, kind: str, canary: Path) -> Path:
+    """A file that is no checkpoint of ours."""
+    path = run / "checkpoints" / "hostile.pt"
+    whole = torch.load(run / "checkpoints" / "last.pt", weights_only=True)
+    if kind == "text":
+        path.write_text("epoch: 3\n" * 100)
+    elif kind == "empty":
+        path.touch()
+    elif kind == "code":
+        torch.save({**whole, "states": Payload(canary)}, path)
+    elif kind == "old code":
+        torch.save({"model": Payload(canary)}, path, _use_new_zipfile_serialization=False)
+    elif kind == "other zip":
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.writestr("readme.txt", "hello")
+    elif kind == "format 99":
+        torch.save({**whole, "format": 99}, path)
+    elif kind == "weights":
+        torch.save(whole["states"]["model/model"], path)
+    elif kind == "cut off":
+        path.write_bytes((run / "checkpoints" / "last.pt").read_bytes()[:-500])
+    elif kind == "directory":
+        path.mkdir()
+    return path
+
+
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [
+        ("text", "are no whole zip archive"),
+        ("empty", "it is empty"),
+        ("code", "holds more than tensors and plain data and was not read, since that could run code: "),
+        ("old code", "are no whole zip archive"),
+        ("other zip", "cannot be read as a checkpoint"),
+        ("format 99", "has checkpoint format 99"),
+        ("weights", "has no format number"),
+        ("cut off", "are no whole zip archive"),
+        ("directory", "has no checkpoints/last.pt"),
+        ("absent", "does not exist"),
+    ],
+)
+def test_inspect_refuses_what_is_no_checkpoint_and_runs_nothing(cli, run, tmp_path, kind, said):
+    canary = tmp_path / "canary"
+    path = write_hostile(run, kind, canary)
+    before = digests(tmp_path)
+    for command in ("inspect", "verify", "list"):
+        shown = cli("checkpoint", command, path)
+        assert "Traceback" not in shown.err
+        assert not canary.exists()
+        if command == "inspect":
+            assert shown.code == 2
+            assert said in shown.err
+            assert str(path) in shown.err
+            assert len(shown.err.splitlines()) == 1
+    cli("checkpoint", "list", run)
+    assert not canary.exists()
+    assert digests(tmp_path) == before

@@ -1,0 +1,109 @@
+"""What a person asks of checkpoint files: which there are, whether they are whole, what is in them.
+
+Torch-free, but for :func:`inspected`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from trainlattice.checkpoint.index import INDEX, read_index
+from trainlattice.checkpoint.inventory import File, Retention, Verified, inventory, leftovers, verify
+from trainlattice.diagnostics.errors import CheckpointError
+from trainlattice.runs.directory import RunDirectory
+from trainlattice.runs.stored import stored_config
+
+if TYPE_CHECKING:
+    from trainlattice.checkpoint.inspection import Inspection
+
+
+@dataclass(frozen=True)
+class Listing:
+    """The checkpoints of one directory.
+
+    :param leftovers: temporary files of saves that did not end.
+    """
+
+    directory: Path
+    files: list[File]
+    leftovers: list[Path]
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "directory": str(self.directory),
+            "files": [file.as_json() for file in self.files],
+            "leftovers": [path.name for path in self.leftovers],
+        }
+
+
+def listed(path: Path) -> Listing:
+    """The checkpoints of a run directory, or of a directory of checkpoints.
+
+    :raises CheckpointError: if there is no such directory, or its index cannot be understood.
+    """
+    directory = _directory(path)
+    return Listing(
+        directory, inventory(directory, _retention(directory.absolute().parent)), leftovers(directory)
+    )
+
+
+def verified(path: Path) -> list[Verified]:
+    """Every checkpoint of a run, or one file, compared with its checksums.
+
+    :raises CheckpointError: if there is nothing to verify, or an index cannot be understood.
+    """
+    if path.is_file() or not path.exists():
+        if not path.exists() and path.name not in _index_beside(path):
+            raise CheckpointError(f"{path} does not exist")
+        return verify([path])
+    directory = _directory(path)
+    found = verify([file.path for file in inventory(directory)])
+    if not found:
+        raise CheckpointError(f"{directory} holds no checkpoint")
+    return found
+
+
+def inspected(path: Path) -> Inspection:
+    """What is in a checkpoint file, or in ``last.pt`` of a run.
+
+    :raises CheckpointError: if there is none, or it cannot be read safely.
+    """
+    from trainlattice.checkpoint.inspection import inspect
+    from trainlattice.checkpoint.store import checkpoint_of
+
+    return inspect(checkpoint_of(path))
+
+
+def _directory(path: Path) -> Path:
+    """The directory of checkpoints that a path means."""
+    if not path.exists():
+        raise CheckpointError(f"{path} does not exist; give a run directory")
+    if not path.is_dir():
+        raise CheckpointError(f"{path} is a file; give its run directory, {path.absolute().parent.parent}")
+    run = RunDirectory(path)
+    if run.checkpoints.is_dir():
+        return run.checkpoints
+    if (path / INDEX).is_file() or next(path.glob("*.pt"), None) is not None:
+        return path
+    if path.name == run.checkpoints.name and (path.absolute().parent / "manifest.json").is_file():
+        return path  # of a run that has saved nothing yet
+    raise CheckpointError(f"{path} is no run directory and holds no checkpoint")
+
+
+def _index_beside(path: Path) -> dict[str, Any]:
+    return read_index(path.parent) if path.parent.is_dir() else {}
+
+
+def _retention(run: Path) -> Retention | None:
+    """What the section ``checkpoint`` of the run's configuration keeps; None if it has none that can be read."""
+    section = (stored_config(RunDirectory(run)) or {}).get("checkpoint")
+    if not isinstance(section, dict):
+        return None
+
+    def count(key: str, default: int | None) -> int | None:
+        value = section.get(key, default)
+        return value if type(value) is int and value >= 0 else None
+
+    return Retention(count("keep_last", 1), count("keep_every_epochs", None))
