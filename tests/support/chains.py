@@ -41,8 +41,12 @@ class Chain:
         self.file.write_text(yaml.safe_dump(config), encoding="utf-8")
         self.log = self.directory / "log.txt"
 
+    def runs(self) -> list[Path]:
+        """Without what a kill left of one that was never made."""
+        return [run for run in run_dirs(self.directory) if not run.name.startswith(".")]
+
     def start(self, **more: Any) -> int:
-        runs = run_dirs(self.directory)
+        runs = self.runs()
         if not runs:
             return self.server.start("train", self.file, self.log, **more)
         return self.server.start("resume", runs[-1], self.log, **more)
@@ -51,7 +55,7 @@ class Chain:
         """Goes on to the end, undisturbed; the last run directory."""
         status = self.server.wait(self.start())
         assert status == 0, self.log.read_text()
-        return run_dirs(self.directory)[-1]
+        return self.runs()[-1]
 
     def kill_at_random(self, generator: random.Random, longest: float) -> bool:
         """Starts the run or resumes it and kills it at a random instant; whether that was before its end."""
@@ -68,7 +72,7 @@ class Chain:
 
     def check(self) -> None:
         """Whatever the instant of the kill: every checkpoint that stands is whole, and the index knows it."""
-        for run in run_dirs(self.directory):
+        for run in self.runs():
             store = CheckpointStore(run / "checkpoints")
             if not store.directory.is_dir():
                 continue

@@ -1,8 +1,8 @@
 """A process that has imported torch and run no operation, and forks one child for each run: a run then starts in
 milliseconds instead of seconds, so that hundreds of them can be killed.
 
-Run as a script it reads requests as JSON lines from stdin: ``{"work": "train" | "resume", ...}``. Each is answered at
-once with the child's process id; what the child prints goes to the file that the request names.
+Run as a script it reads requests as JSON lines from stdin: ``{"work": "train" | "resume", ...}``. Each is answered
+at once with the child's process id; what the child prints goes to the file that the request names.
 """
 
 from __future__ import annotations

@@ -4,8 +4,6 @@ Torch-free."""
 from __future__ import annotations
 
 import re
-import zipfile
-import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,6 +12,7 @@ from typing import Any, Literal
 from trainlattice.checkpoint.durable import digest
 from trainlattice.checkpoint.index import INDEX, Entry, read_index
 from trainlattice.checkpoint.peek import peek
+from trainlattice.checkpoint.seal import own_fault
 
 Purpose = Literal["last", "best", "numbered", "emergency", "nonfinite", "other"]
 State = Literal["present", "missing", "damaged", "unlisted"]
@@ -231,11 +230,7 @@ def _by_the_index(path: Path, entries: list[Entry], sha256: str, size: int) -> V
 
 
 def _by_its_own_checksums(path: Path) -> Verified:
-    try:
-        with zipfile.ZipFile(path) as archive:
-            bad = archive.testzip()
-    except (zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError, ValueError, zlib.error) as error:
-        return Verified(path, "damaged", f"not in the index, and no checkpoint file ({error})")
-    if bad is not None:
-        return Verified(path, "damaged", f"not in the index; damaged in its record {bad!r}")
+    fault = own_fault(path)
+    if fault is not None:
+        return Verified(path, "damaged", f"not in the index; {fault}")
     return Verified(path, "unlisted", "not in the index; whole by the checksums in the file")

@@ -3,6 +3,7 @@
 A file of ``torch.save`` is a zip archive. Its comment, the last bytes of the file, holds the sha256 of everything
 before the record that ends the archive, so that a file can be checked wherever it lies. Torch's own checksums, one
 for each tensor, would cost as much time again and are left out where torch lets them (2.6 and later).
+Checking a file needs no torch.
 """
 
 from __future__ import annotations
@@ -10,13 +11,13 @@ from __future__ import annotations
 import hashlib
 import io
 import os
+import zipfile
+import zlib
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, cast
-
-import torch
 
 _END = b"PK\x05\x06"
 _END_SIZE = 22
@@ -80,6 +81,8 @@ class SealedWriter(io.RawIOBase):
 
 def save_sealed(content: Any, path: Path) -> tuple[str, int]:
     """``torch.save`` to a file that is on disk when this returns; its sha256 and size."""
+    import torch
+
     with open(path, "wb", buffering=0) as file:
         with SealedWriter(file) as writer, _without_crc():
             torch.save(content, cast("BinaryIO", writer))
@@ -113,8 +116,23 @@ def is_intact(path: Path) -> bool:
     return sha256.hexdigest() == expected
 
 
+def own_fault(path: Path) -> str | None:
+    """What the checksums in a file say against it: its seal, or those of the records of a zip archive. None if it
+    is whole."""
+    if seal_of(path) is not None:
+        return None if is_intact(path) else "its bytes are not those that its own sha256 was made of"
+    try:
+        with zipfile.ZipFile(path) as archive:
+            bad = archive.testzip()
+    except (zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError, ValueError, zlib.error) as error:
+        return f"it is no checkpoint file ({error})"
+    return None if bad is None else f"its record {bad!r} is damaged"
+
+
 @contextmanager
 def _without_crc() -> Iterator[None]:
+    import torch
+
     options = torch.serialization
     if not hasattr(options, "set_crc32_options"):  # before torch 2.6
         yield

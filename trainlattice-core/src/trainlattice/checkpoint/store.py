@@ -12,7 +12,6 @@ import json
 import os
 import pickle
 import re
-import zipfile
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -23,7 +22,7 @@ import torch
 from trainlattice.checkpoint.durable import digest, link_or_copy, sync_directory, write_durably
 from trainlattice.checkpoint.format import Checkpoint
 from trainlattice.checkpoint.index import INDEX, Entry, read_index
-from trainlattice.checkpoint.seal import is_intact, save_sealed, seal_of
+from trainlattice.checkpoint.seal import own_fault, save_sealed
 from trainlattice.diagnostics.errors import CheckpointError, CheckpointWriteError
 
 
@@ -170,15 +169,11 @@ def _verify(path: Path) -> None:
             f"{size_note}{_alternatives(path)}"
         )
     try:
-        if seal_of(path) is not None:
-            bad = None if is_intact(path) else "sha256"
-        else:
-            with zipfile.ZipFile(path) as archive:
-                bad = archive.testzip()
-    except (zipfile.BadZipFile, OSError, NotImplementedError) as error:
-        raise CheckpointError(f"{path} is no checkpoint file ({error}){_alternatives(path)}") from None
-    if bad is not None:
-        raise CheckpointError(f"{path} is damaged ({bad}){_alternatives(path)}")
+        fault = own_fault(path)
+    except OSError as error:
+        raise CheckpointError(f"{path} cannot be read: {error}{_alternatives(path)}") from None
+    if fault is not None:
+        raise CheckpointError(f"{path} is damaged: {fault}{_alternatives(path)}")
 
 
 def _alternatives(path: Path) -> str:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from trainlattice.checkpoint.durable import sync_directory, write_durably
 from trainlattice.config.snapshot import snapshot_text
-from trainlattice.diagnostics.errors import UsageError
+from trainlattice.diagnostics.errors import TrainLatticeError, UsageError
 from trainlattice.diagnostics.nodes import Plain
 
 if TYPE_CHECKING:
@@ -50,29 +53,41 @@ class RunDirectory:
         return self.path / "local"
 
 
-def create(config: ResolvedConfig) -> RunDirectory:
+def create(config: ResolvedConfig, fill: Callable[[RunDirectory], None]) -> RunDirectory:
     """A fresh directory ``<runs_dir>/<time>_<name>`` with the resolved configuration in it.
 
-    Local component files are copied into it, so that the directory is enough to run again.
+    Local component files are copied into it, so that the directory is enough to run again. It is made under a
+    hidden name and takes its own when everything is in it: whatever the instant of a kill, a run directory says
+    what it is.
+
+    :param fill: writes the other files that it must not be without.
     """
     base = Path(config.experiment.runs_dir)
     stem = f"{datetime.now():%Y%m%d-%H%M%S}_{_file_name(config.experiment.name)}"
     try:
         base.mkdir(parents=True, exist_ok=True)
-        run = RunDirectory(_fresh(base, stem))
-        run.checkpoints.mkdir()
+        hidden = RunDirectory(_fresh(base, f".{stem}.{os.getpid()}.tmp"))
     except OSError as error:
         raise UsageError(
             f"no run directory can be made in {base} (experiment.runs_dir): {error.strerror or error}"
         ) from None
-    plain = config.as_plain()
-    _copy_local_files(config, run, plain)
-    run.config.write_text(snapshot_text(plain), encoding="utf-8")
-    return run
+    try:
+        hidden.checkpoints.mkdir()
+        plain = config.as_plain()
+        _copy_local_files(config, hidden, plain)
+        write_durably(hidden.config, snapshot_text(plain))
+        fill(hidden)
+        return RunDirectory(_named(hidden.path, base / stem))
+    except OSError as error:
+        shutil.rmtree(hidden.path, ignore_errors=True)
+        raise TrainLatticeError(f"{base / stem} cannot be written: {error.strerror or error}") from error
+    except BaseException:
+        shutil.rmtree(hidden.path, ignore_errors=True)
+        raise
 
 
 def _fresh(base: Path, stem: str) -> Path:
-    """Two runs that start in the same second get two directories."""
+    """A new directory, by a name that nobody has."""
     number = 1
     while True:
         path = base / (stem if number == 1 else f"{stem}-{number}")
@@ -81,6 +96,21 @@ def _fresh(base: Path, stem: str) -> Path:
             return path
         except FileExistsError:
             number += 1
+
+
+def _named(hidden: Path, wanted: Path) -> Path:
+    """Gives a directory its name. Two runs that start in the same second get two names."""
+    path, number = wanted, 2
+    while True:
+        try:
+            os.rename(hidden, path)  # fails on a directory that holds something, and each run's does
+        except OSError:
+            if not path.exists():
+                raise
+            path, number = wanted.with_name(f"{wanted.name}-{number}"), number + 1
+            continue
+        sync_directory(wanted.parent)
+        return path
 
 
 def _file_name(name: str) -> str:

@@ -63,15 +63,15 @@ def execute_run(
         point.restore_objects(built, callbacks)  # it may not fit: nothing has been created yet
         _announce_budget(point, built, resolution)
     data = fingerprint(built.splits)
-    run = create(config)
-    try:
-        manifest = Manifest.create(
-            run, config, command=command, resumed_from=point.path if point else None, data=data
-        )
-        environment_text = json.dumps(environment(built.strategy.device), indent=2) + "\n"
+    environment_text = json.dumps(environment(built.strategy.device), indent=2) + "\n"
+
+    def fill(run: RunDirectory) -> None:
+        resumed_from = point.path if point else None
+        Manifest.create(run, config, command=command, resumed_from=resumed_from, data=data)
         write_durably(run.environment, environment_text)
-    except OSError as error:
-        raise TrainLatticeError(f"{run.path} cannot be written: {error.strerror or error}") from error
+
+    run = create(config, fill)
+    manifest = Manifest.read(run)
     hooks = resolution.registry.hooks_of(used_plugins(config)).hook
     info = RunInfo(run.path, config.experiment.name, config.as_plain(), point.path if point else None)
     started = time.perf_counter()

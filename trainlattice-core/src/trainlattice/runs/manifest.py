@@ -76,6 +76,11 @@ class Manifest:
         manifest.update()
         return manifest
 
+    @classmethod
+    def read(cls, run: RunDirectory) -> Manifest:
+        """That of a run that exists."""
+        return cls(run, read_manifest(run))
+
     def update(self, **changes: Any) -> None:
         """Changes entries and writes the file."""
         self.content.update(changes)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from typing import TypeGuard
 
 from trainlattice.contracts.settings import CheckpointSettings
 from trainlattice.training.stopping import Direction
@@ -49,7 +50,7 @@ class Retention:
         """Names of a checkpoint that was validated: none if it is not among the best."""
         keep = self.settings.keep_best
         names = [BEST] if improved and keep else []
-        if keep > 1 and math.isfinite(value) and self._rank(value) < keep:
+        if self._numbers_best(value) and self._rank(value) < keep:
             names.append(step_name(step))
         return names
 
@@ -64,15 +65,17 @@ class Retention:
                 continue
             if LAST in names and name not in self.recent and self.settings.keep_last != 1:
                 self.recent.append(name)
-            held = [name for _, name in self.best]
-            # With one, best.pt alone stands for it.
-            if self.settings.keep_best > 1 and value is not None and math.isfinite(value) and name not in held:
+            if self._numbers_best(value) and name not in [held for _, held in self.best]:
                 self.best.insert(self._rank(value), (value, name))
         if self.settings.keep_last is not None:
             del self.recent[: -self.settings.keep_last]
         del self.best[self.settings.keep_best :]
         kept = {*self.recent, *(name for _, name in self.best)}
         return sorted((before | {n for n in names if n.startswith("step-")}) - kept)
+
+    def _numbers_best(self, value: float | None) -> TypeGuard[float]:
+        """Where one is kept, best.pt alone stands for it."""
+        return self.settings.keep_best > 1 and value is not None and math.isfinite(value)
 
     def _rank(self, value: float) -> int:
         """How many held values are better; an equal one that came first is."""
