@@ -47,8 +47,10 @@ class Chain:
 
     def start(self, **more: Any) -> int:
         runs = self.runs()
-        if not runs:
-            return self.server.start("train", self.file, self.log, **more)
+        if not any((run / "checkpoints" / "last.pt").is_file() for run in runs):
+            return self.server.start(
+                "train", self.file, self.log, **more
+            )  # nothing was saved: it begins again
         return self.server.start("resume", runs[-1], self.log, **more)
 
     def finish(self) -> Path:

@@ -7,6 +7,7 @@ at once with the child's process id; what the child prints goes to the file that
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
@@ -51,8 +52,10 @@ class ForkServer:
 
     def close(self) -> None:
         assert self._process.stdin is not None
+        assert self._process.stdout is not None
         self._process.stdin.close()
         self._process.wait(timeout=30)
+        self._process.stdout.close()
 
     def _ask(self, request: dict[str, Any]) -> Any:
         assert self._process.stdin is not None
@@ -68,6 +71,7 @@ def serve() -> None:
 
     import numpy  # noqa: F401  its random state belongs to every run
     import torch
+    import torch._dynamo  # what the first optimizer imports, in a second
 
     import trainlattice.runs.execute  # noqa: F401  with everything that a run imports
     from trainlattice.plugin.registry import Registry
@@ -88,6 +92,10 @@ def serve() -> None:
             pid = os.fork()
             if pid == 0:
                 _run(request)
+            if request.get("group"):
+                # Here and in the child: whoever asks next may kill the group before the child got so far.
+                with contextlib.suppress(OSError):
+                    os.setpgid(pid, pid)
             answer = pid
         elif request["work"] in ("wait", "poll"):
             pid = request["pid"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
@@ -11,18 +12,26 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
 
-from support.runs import digests, tiny, train  # noqa: E402
+from support.by_hand import scripted  # noqa: E402
+from support.runs import checkpoint, digests, tiny, train  # noqa: E402
 from trainlattice import Callback  # noqa: E402
+from trainlattice.data.order import ORDER_VERSION  # noqa: E402
 
 
-class Fails(Callback):
-    def on_step_end(self, trainer: Any) -> None:
-        if trainer.state.global_step == 7:
-            raise ZeroDivisionError
+class FailsInStep(Callback):
+    """In the middle of step 8, so that nothing of it can be resumed."""
+
+    def on_run_start(self, trainer: Any) -> None:
+        def fail(module: Any, *_: Any) -> None:
+            if module.training and trainer.state.global_step == 7:
+                raise ZeroDivisionError
+
+        trainer.parts.models["model"].register_forward_hook(fail)
 
 
 class Payload:
@@ -40,7 +49,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run of two epochs that then failed: last.pt, best.pt and emergency.pt."""
     directory = tmp_path_factory.mktemp("checkpoint")
     with pytest.raises(ZeroDivisionError):
-        train(tiny(trainer={"epochs": 3}), directory, extra_callbacks=[Fails()])
+        train(tiny(trainer={"epochs": 3}), directory, extra_callbacks=[FailsInStep()])
     (run,) = (directory / "runs").iterdir()
     return run
 
@@ -55,19 +64,43 @@ def run(trained: Path, tmp_path: Path) -> Path:
     return copy
 
 
-def number(run: Path, *names: str) -> None:
-    """Numbered checkpoints, as copies of the last one that are listed in the index."""
+def number(run: Path, *names: str, **values: float) -> None:
+    """Numbered checkpoints, as copies of the last one that are listed in the index.
+
+    :param values: by ``step_N``: what a validation of just this checkpoint measured.
+    """
     directory = run / "checkpoints"
     index = json.loads((directory / "index.json").read_text())
-    for step, name in enumerate(names, start=100):
-        shutil.copyfile(directory / "last.pt", directory / name)
-        index["files"][name] = [{**index["files"]["last.pt"][0], "global_step": step}]
+    for name in names:
+        unit, _, number = name.removesuffix(".pt").partition("-")
+        content = checkpoint(run)
+        trainer = content["trainer"]
+        trainer["global_step"] = int(number) * (3 if unit == "epoch" else 1)
+        value = values.get(f"{unit}_{int(number)}")
+        trainer["validated_at"] = trainer["global_step"] if value is not None else 0
+        trainer["validation"] = {"val_loss": value if value is not None else 0.0, "val_accuracy": 1.0}
+        torch.save(content, directory / name)
+        data = (directory / name).read_bytes()
+        index["files"][name] = [
+            {
+                "sha256": hashlib.sha256(data).hexdigest(),
+                "size": len(data),
+                "epoch": 2,
+                "global_step": trainer["global_step"],
+            }
+        ]
     (directory / "index.json").write_text(json.dumps(index))
 
 
-def keep(run: Path, text: str) -> None:
-    with open(run / "config.yaml", "a", encoding="utf-8") as file:
-        file.write(f"checkpoint: {text}\n")
+def keep(run: Path, section: str | None, **trainer: Any) -> None:
+    """Sets the section ``checkpoint`` of the run's configuration (None removes it) and values of ``trainer``."""
+    path = run / "config.yaml"
+    config = yaml.safe_load(path.read_text(encoding="utf-8"))
+    config.pop("checkpoint")
+    if section is not None:
+        config["checkpoint"] = yaml.safe_load(section)
+    config["trainer"] |= trainer
+    path.write_text(yaml.safe_dump(config), encoding="utf-8")
 
 
 def flip(path: Path) -> None:
@@ -105,7 +138,7 @@ def test_list_says_how_far_each_is_what_it_is_for_and_whether_it_is_kept(cli, ru
 def test_list_takes_the_directory_of_checkpoints_too(cli, run, monkeypatch):
     assert files(cli, "list", run / "checkpoints") == files(cli, "list", run)
     monkeypatch.chdir(run / "checkpoints")
-    keep(run, "{keep_last: 1}")
+    keep(run, "{keep_last: 2}")
     number(run, "step-00000100.pt")
     assert files(cli, "list", ".")["step-00000100.pt"]["protected"] == "keep_last"
 
@@ -118,29 +151,106 @@ def test_what_last_and_best_link_to_is_kept(cli, run):
     assert files(cli, "list", run)["epoch-0002.pt"]["protected"].startswith("the same file as ")
 
 
-NUMBERED = [*(f"epoch-{epoch:04}.pt" for epoch in range(1, 7)), "step-00001200.pt"]
+STEPS = [f"step-{step:08}.pt" for step in (20, 40, 60, 80, 100)]
+EPOCHS = [f"epoch-{epoch:04}.pt" for epoch in range(1, 7)]
+
+
+def kept_for(cli: Callable[..., Any], run: Path) -> dict[str, list[str]]:
+    """The numbered checkpoints by what protects them."""
+    found: dict[str, list[str]] = {}
+    for name, file in files(cli, "list", run).items():
+        if file["purpose"] == "numbered" and file["protected"] is not None:
+            found.setdefault(file["protected"], []).append(name)
+    return found
 
 
 @pytest.mark.parametrize(
-    ("section", "last", "every"),
+    ("section", "kept"),
     [
-        (None, [], []),
-        ("{}", ["step-00001200.pt"], []),
-        ("{keep_last: 2}", ["epoch-0006.pt", "step-00001200.pt"], []),
-        ("{keep_last: 0, keep_every_epochs: 3}", [], ["epoch-0003.pt", "epoch-0006.pt"]),
-        ("{keep_last: 1, keep_every_epochs: 2}", NUMBERED[-1:], NUMBERED[1:6:2]),
-        ("{keep_last: null}", NUMBERED, []),
-        ("nonsense", [], []),
+        (None, {}),
+        ("{}", {}),
+        ("nonsense", {}),
+        ("{keep_last: 1}", {}),
+        ("{keep_last: 2}", {"keep_last": STEPS[-2:]}),
+        ("{keep_last: 9}", {"keep_last": STEPS}),
+        ("{keep_last: null}", {"keep_last": STEPS}),
+        ("{keep_every_epochs: 3}", {"keep_every_epochs": EPOCHS[2::3]}),
+        (
+            "{keep_last: 3, keep_every_epochs: 2}",
+            {"keep_last": STEPS[-3:], "keep_every_epochs": EPOCHS[1::2]},
+        ),
     ],
 )
-def test_numbered_checkpoints_are_kept_by_the_configuration(cli, run, section, last, every):
-    number(run, *NUMBERED)
-    if section is not None:
-        keep(run, section)
-    found = {n: f["protected"] for n, f in files(cli, "list", run).items() if f["purpose"] == "numbered"}
-    assert list(found) == NUMBERED  # in the order of their steps
-    assert [name for name, why in found.items() if why == "keep_last"] == last
-    assert [name for name, why in found.items() if why == "keep_every_epochs"] == every
+def test_the_newest_and_each_so_many_epochs_are_kept_by_the_configuration(cli, run, section, kept):
+    number(run, *STEPS, *EPOCHS)
+    keep(run, section)
+    assert kept_for(cli, run) == kept
+    shown = [f["global_step"] for f in files(cli, "list", run).values()]
+    assert shown == sorted(shown)
+
+
+@pytest.mark.parametrize(
+    ("section", "trainer", "kept"),
+    [
+        ("{keep_best: 0}", {}, []),
+        ("{keep_best: 1}", {}, []),  # best.pt is the one
+        ("{keep_best: 2}", {}, [STEPS[0], STEPS[2]]),
+        ("{keep_best: 3}", {}, STEPS[:3]),
+        ("{keep_best: 2}", {"monitor_mode": "max"}, [STEPS[0], STEPS[1]]),
+        ("{keep_best: 2}", {"monitor": "val_accuracy"}, STEPS[:2]),  # all are equal: the first
+        ("{keep_best: 2}", {"monitor": "val_gone"}, []),
+    ],
+)
+def test_the_best_are_kept_by_the_configuration(cli, run, section, trainer, kept):
+    """The last was not validated, and the one before it measured NaN."""
+    number(run, *STEPS, *EPOCHS, step_20=2.0, step_40=3.0, step_60=1.0, step_80=float("nan"), epoch_1=0.5)
+    keep(run, section, **trainer)
+    assert kept_for(cli, run) == ({"keep_best": kept} if kept else {})
+
+
+def test_one_of_the_best_takes_no_place_among_the_newest(cli, run):
+    """It may have been written for a validation inside an epoch, without being last.pt."""
+    number(run, *STEPS, step_40=3.0, step_60=1.0, step_80=2.0)
+    keep(run, "{keep_last: 2, keep_best: 2}")
+    assert kept_for(cli, run) == {"keep_last": [STEPS[1], STEPS[4]], "keep_best": [STEPS[2], STEPS[3]]}
+
+
+def test_a_damaged_checkpoint_is_not_among_the_best(cli, run):
+    number(run, *STEPS, step_20=2.0, step_40=3.0, step_60=1.0)
+    os.truncate(run / "checkpoints" / STEPS[2], 100)
+    keep(run, "{keep_best: 2}")
+    assert kept_for(cli, run) == {"keep_best": STEPS[:2]}
+
+
+@pytest.mark.parametrize(
+    "section",
+    [
+        {"keep_last": 2, "keep_best": 2, "every_steps": 1},
+        {"keep_last": 3, "keep_best": 2, "every_epochs": 3},
+        {"keep_best": 3, "keep_every_epochs": 2},
+        {"keep_last": None, "keep_best": 0},
+    ],
+)
+@pytest.mark.parametrize("mode", ["min", "max"])
+def test_whatever_a_run_leaves_is_kept(cli, tmp_path, section, mode):
+    """Two steps an epoch, a validation after each: files that were the newest stand beside those that were only
+    among the best."""
+    config = scripted([4.0, 2.0, 2.0, 3.0, 1.0, 5.0, 2.5, 6.0, 1.5, 2.0, 9.0, 8.0], validate_every_steps=1)
+    config["dataset"]["batch_size"] = 1
+    config["trainer"] |= {"epochs": 6, "monitor_mode": mode}
+    run = train({**config, "checkpoint": section}, tmp_path).run_dir
+    found = {name: f for name, f in files(cli, "list", run).items() if f["state"] != "missing"}
+    assert [name for name, file in found.items() if file["purpose"] == "numbered"]
+    assert [name for name, file in found.items() if file["protected"] is None] == []
+
+
+@pytest.mark.xfail(strict=True, reason="what retention removed after the last save still stands in the index")
+def test_what_retention_removed_is_not_missing(cli, tmp_path):
+    config = {**scripted([1.0, 2.0, 3.0]), "checkpoint": {"keep_last": 2}}
+    run = train(config, tmp_path).run_dir
+    assert sorted(files(cli, "verify", run)) == [
+        *("best.pt", "last.pt", "step-00000002.pt", "step-00000003.pt"),
+    ]
 
 
 def test_list_shows_what_is_missing_damaged_or_not_in_the_index(cli, run):
@@ -263,7 +373,7 @@ def inspected(cli: Callable[..., Any], path: Path) -> dict[str, Any]:
 def test_inspect_shows_progress_components_and_every_tensor(cli, run):
     found = inspected(cli, run)
     assert (found["format"], found["kind"], found["epoch"], found["global_step"]) == (4, "resume", 2, 6)
-    assert (found["order"], found["budget"]) == (1, 9)
+    assert (found["order"], found["budget"]) == (ORDER_VERSION, 9)
     assert found["best_epoch"] == 2
     assert found["verified"] is False
     assert found["implementations"] == {"optimizer": "fused"}

@@ -1,13 +1,21 @@
 """Run directories."""
 
 import re
+import subprocess
+import sys
+import threading
+from datetime import datetime
+from pathlib import Path
 
 import pytest
 
+from support.by_hand import line
 from support.configs import TINY, write_tiny
-from support.runs import assert_identical, checkpoint, digests, run_dirs, tiny, train
+from support.runs import assert_identical, checkpoint, digests, manifest, run_dirs, tiny, train
 from trainlattice import resolve_file, run_from_file
 from trainlattice.diagnostics.errors import ConfigError, TrainLatticeError
+from trainlattice.runs import directory
+from trainlattice.runs.listing import list_runs
 
 pytestmark = pytest.mark.torch
 
@@ -115,3 +123,98 @@ def test_local_component_files_are_copied_and_the_copy_is_enough_to_run_again(tm
     second = run_from_file(first / "config.yaml").run_dir
     assert digests(first)["checkpoints/best.pt"] != ""
     assert (second / "local" / "mine.py").read_bytes() == (first / "local" / "mine.py").read_bytes()
+
+
+# --- made whole
+
+
+@pytest.fixture
+def noon(monkeypatch):
+    """The clock stands still."""
+
+    class Noon(datetime):
+        @classmethod
+        def now(cls, tz=None):
+            return datetime(2026, 10, 4, 12, 0, 0, tzinfo=tz)
+
+    monkeypatch.setattr(directory, "datetime", Noon)
+
+
+@pytest.mark.usefixtures("noon")
+def test_runs_of_the_very_same_second_are_numbered(tmp_path):
+    for _ in range(3):
+        train(line(experiment={"name": "x"}), tmp_path)
+    names = [f"20261004-120000_x{number}" for number in ("", "-2", "-3")]
+    assert [run.name for run in run_dirs(tmp_path)] == names
+    assert [manifest(run)["status"] for run in run_dirs(tmp_path)] == ["finished"] * 3
+
+
+@pytest.mark.usefixtures("noon")
+def test_two_that_are_made_at_the_same_instant_get_directories_of_their_own(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    config = resolve_file(write_tiny(tmp_path)).config
+    both, made = threading.Barrier(2), []
+
+    def make(number):
+        def fill(run):
+            both.wait(10)  # both hidden ones are there
+            run.manifest.write_text(str(number))
+
+        made.append((number, directory.create(config, fill)))
+
+    threads = [threading.Thread(target=make, args=(number,)) for number in (1, 2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(run.path.name for _, run in made) == ["20261004-120000_tiny", "20261004-120000_tiny-2"]
+    assert all(run.manifest.read_text() == str(number) for number, run in made)
+
+
+@pytest.mark.parametrize(
+    "error", [OSError(28, "No space left on device"), KeyboardInterrupt(), ValueError("no")]
+)
+def test_what_goes_wrong_before_a_directory_has_its_name_leaves_none(tmp_path, monkeypatch, error):
+    monkeypatch.chdir(tmp_path)
+    config = resolve_file(write_tiny(tmp_path)).config
+
+    def fill(run):
+        (run.path / "half").write_text("half")
+        raise error
+
+    expected = TrainLatticeError if isinstance(error, OSError) else type(error)
+    with pytest.raises(expected) as raised:
+        directory.create(config, fill)
+    if isinstance(error, OSError):
+        assert str(raised.value).endswith("_tiny cannot be written: No space left on device")
+    assert list(Path(config.experiment.runs_dir).iterdir()) == []
+
+
+KILLED = """
+import os, sys
+from trainlattice.runs import execute
+
+def kill(*arguments):
+    os.kill(os.getpid(), 9)
+
+execute.write_durably = kill  # the environment is the last file that a new directory gets
+from trainlattice import run_from_file
+run_from_file("tiny.yaml")
+"""
+
+
+def test_a_kill_before_a_directory_has_its_name_leaves_a_hidden_one_that_nobody_sees(tmp_path, monkeypatch):
+    write_tiny(tmp_path)
+    done = subprocess.run(
+        [sys.executable, "-c", KILLED], cwd=tmp_path, capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == -9, done.stderr
+    (hidden,) = (tmp_path / "runs").iterdir()
+    assert re.fullmatch(r"\.\d{8}-\d{6}_tiny\.\d+\.tmp", hidden.name)
+    assert (hidden / "manifest.json").is_file()
+    assert list_runs(tmp_path / "runs") == []
+    monkeypatch.chdir(tmp_path)
+    run = run_from_file("tiny.yaml").run_dir
+    assert [found.name for found in list_runs(tmp_path / "runs")] == [run.name]
+    assert manifest(run)["status"] == "finished"
+    assert not run.name.startswith(".")

@@ -136,10 +136,14 @@ def test_warnings_of_python_that_go_to_the_log_stand_in_the_records(tmp_path):
 
 
 def test_a_warning_of_the_resume_itself_stands_in_the_records(tmp_path):
-    first = interrupted(tiny(), tmp_path, epochs=1)
-    (first / "checkpoints" / "best.pt").unlink()
-    (message,) = messages(train(tiny(), tmp_path, resume=first).run_dir)
-    assert "best.pt does not exist" in message
+    """The best checkpoint is of an earlier step than the last, so that nothing stands in for it."""
+    config = scripted([1.0, 2.0], epochs=3)
+    first = interrupted(config, tmp_path, epochs=2)
+    best = first / "checkpoints" / "best.pt"
+    best.write_bytes(best.read_bytes()[:-100])
+    SCRIPT[:] = [3.0]
+    (message,) = messages(train(config, tmp_path, resume=first).run_dir)
+    assert f"{best} is damaged" in message
 
 
 def test_a_run_that_is_over_records_no_more_warnings(tmp_path):

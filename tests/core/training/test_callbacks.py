@@ -224,9 +224,7 @@ def test_a_state_that_could_not_be_loaded_again_is_refused_before_anything_is_tr
         def state_dict(self):
             return {"where": tmp_path}
 
-    with pytest.raises(
-        CheckpointWriteError, match=r"'extra#1' cannot be saved: it would hold pathlib"
-    ):
+    with pytest.raises(CheckpointWriteError, match=r"'extra#1' cannot be saved: it would hold pathlib"):
         train(line(dataset=POINTS), tmp_path, extra_callbacks=[Unplain()])
     (run,) = run_dirs(tmp_path)
     assert [record["step"] for record in records(run)] == [0, 0]

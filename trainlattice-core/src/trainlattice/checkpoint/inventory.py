@@ -3,7 +3,7 @@ Torch-free."""
 
 from __future__ import annotations
 
-import re
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,26 +11,30 @@ from typing import Any, Literal
 
 from trainlattice.checkpoint.durable import digest
 from trainlattice.checkpoint.index import INDEX, Entry, read_index
+from trainlattice.checkpoint.names import Purpose, epoch_in, purpose_of, step_in
 from trainlattice.checkpoint.peek import peek
 from trainlattice.checkpoint.seal import own_fault
 
-Purpose = Literal["last", "best", "numbered", "emergency", "nonfinite", "other"]
 State = Literal["present", "missing", "damaged", "unlisted"]
 Verdict = Literal["ok", "damaged", "missing", "unlisted"]
-
-_NUMBERED = re.compile(r"(epoch|step)-(\d+)\.pt")
 
 
 @dataclass(frozen=True)
 class Retention:
-    """Which numbered checkpoints are kept, as the section ``checkpoint`` of a configuration says.
+    """Which numbered checkpoints of a run are kept, as its section ``checkpoint`` says; by default none.
 
     :param keep_last: the newest so many; None keeps all.
     :param keep_every_epochs: those of each so many epochs; None: none for that reason.
+    :param keep_best: the best so many.
+    :param monitor: the validation metric that says which are the best.
+    :param direction: which way it is better.
     """
 
-    keep_last: int | None = None
+    keep_last: int | None = 1
     keep_every_epochs: int | None = None
+    keep_best: int = 1
+    monitor: str = "val_loss"
+    direction: Literal["min", "max"] = "min"
 
 
 @dataclass(frozen=True)
@@ -60,14 +64,14 @@ class File:
 def inventory(directory: Path, retention: Retention | None = None) -> list[File]:
     """Every checkpoint of a directory, by step. Reads no tensor.
 
-    :param retention: None if the configuration has no such section: it then protects no numbered one.
+    :param retention: None: that of a configuration that says nothing about it.
     :raises CheckpointError: if the index cannot be understood.
     """
     index = read_index(directory)
     names = {path.name for path in _standing(directory)}
     found = [_file(directory / name, index.get(name)) for name in sorted({*names, *index})]
     found.sort(key=lambda file: file.global_step if file.global_step is not None else -1)
-    return _protected(found, retention)
+    return _protected(found, retention or Retention())
 
 
 def leftovers(directory: Path) -> list[Path]:
@@ -83,19 +87,6 @@ def entry_of(path: Path, entries: list[Entry]) -> Entry | None:
     if len(fitting) > 1 and (seen := peek(path)) is not None:
         fitting = [entry for entry in fitting if entry.global_step == seen.global_step] or fitting
     return fitting[0] if fitting else None
-
-
-def purpose_of(name: str) -> Purpose:
-    """What a file is for, by its name."""
-    if _NUMBERED.fullmatch(name):
-        return "numbered"
-    purposes: dict[str, Purpose] = {
-        "last.pt": "last",
-        "best.pt": "best",
-        "emergency.pt": "emergency",
-        "nonfinite.pt": "nonfinite",
-    }
-    return purposes.get(name, "other")
 
 
 def _standing(directory: Path) -> list[Path]:
@@ -128,9 +119,10 @@ def _file(path: Path, entries: list[Entry] | None) -> File:
 # --- retention -----------------------------------------------------------------------------------
 
 
-def _protected(files: list[File], retention: Retention | None) -> list[File]:
+def _protected(files: list[File], retention: Retention) -> list[File]:
     named = {_identity(f.path): f.path.name for f in files if f.purpose in ("last", "best") and _stands(f)}
-    newest = _newest(files, retention)
+    best = _best(files, retention)
+    newest = _newest(files, retention, best)
     kept = []
     for file in files:
         why: str | None = None
@@ -142,24 +134,60 @@ def _protected(files: list[File], retention: Retention | None) -> list[File]:
             why = f"the same file as {named[_identity(file.path)]}"
         elif file.path.name in newest:
             why = "keep_last"
-        elif retention is not None and _is_kept_epoch(file, retention.keep_every_epochs):
+        elif file.path.name in best:
+            why = "keep_best"
+        elif _is_kept_epoch(file.path.name, retention.keep_every_epochs):
             why = "keep_every_epochs"
         kept.append(replace(file, protected=why))
     return kept
 
 
-def _newest(files: list[File], retention: Retention | None) -> set[str]:
-    """The names of the numbered files that ``keep_last`` keeps."""
-    if retention is None:
+def _steps(files: list[File]) -> list[tuple[int, File]]:
+    """The files ``step-N.pt`` that stand, by N."""
+    found = [
+        (step, file) for file in files if (step := step_in(file.path.name)) is not None and _stands(file)
+    ]
+    return sorted(found, key=lambda each: each[0])
+
+
+def _best(files: list[File], retention: Retention) -> set[str]:
+    """The names of those that ``keep_best`` keeps: of equal ones the first. With one, ``best.pt`` stands for it."""
+    if retention.keep_best < 2:
         return set()
-    numbered = [f for f in files if f.purpose == "numbered" and _stands(f)]  # by step, as all are
-    count = len(numbered) if retention.keep_last is None else retention.keep_last
-    return {file.path.name for file in numbered[max(0, len(numbered) - count) :]}
+    ranked = []
+    for step, file in _steps(files):
+        value = _value(file.path, retention.monitor)
+        if value is not None:
+            ranked.append((value if retention.direction == "min" else -value, step, file.path.name))
+    return {name for _, _, name in sorted(ranked)[: retention.keep_best]}
 
 
-def _is_kept_epoch(file: File, every: int | None) -> bool:
-    found = _NUMBERED.fullmatch(file.path.name)
-    return bool(every and found and found[1] == "epoch" and int(found[2]) % every == 0)
+def _value(path: Path, metric: str) -> float | None:
+    """What a validation of just this checkpoint measured, if it was finite."""
+    seen = peek(path)
+    if seen is None or seen.trainer.get("validated_at") != seen.global_step:
+        return None
+    measured = seen.trainer.get("validation")
+    value: Any = measured.get(metric) if isinstance(measured, dict) else None
+    return float(value) if type(value) in (int, float) and math.isfinite(value) else None
+
+
+def _newest(files: list[File], retention: Retention, best: set[str]) -> set[str]:
+    """The names of those that ``keep_last`` keeps. With one, ``last.pt`` stands for it.
+
+    What is among the best may never have been the newest, and takes nobody's place unless it is ``last.pt`` too.
+    """
+    keep = retention.keep_last
+    if keep == 1:
+        return set()
+    last = {file.global_step for file in files if file.purpose == "last"}
+    names = [f.path.name for step, f in _steps(files) if f.path.name not in best or step in last]
+    return set(names if keep is None else names[-keep:])
+
+
+def _is_kept_epoch(name: str, every: int | None) -> bool:
+    epoch = epoch_in(name)
+    return every is not None and epoch is not None and epoch % every == 0
 
 
 def _stands(file: File) -> bool:

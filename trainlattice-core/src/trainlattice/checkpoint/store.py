@@ -47,10 +47,10 @@ class CheckpointStore:
             epoch, step = checkpoint.trainer["epoch"], checkpoint.trainer["global_step"]
             entry = Entry(sha256, size, epoch, step)
             self._announce(dict.fromkeys(names, entry))
+            os.replace(temporary, self.directory / names[0])
             # A second name is a link to the same bytes; each later save renames a new file over one name.
             for name in names[1:]:
-                link_or_copy(temporary, self.directory / name)
-            os.replace(temporary, self.directory / names[0])
+                link_or_copy(self.directory / names[0], self.directory / name)
         except BaseException as error:
             temporary.unlink(missing_ok=True)
             if isinstance(error.__context__, KeyboardInterrupt):  # torch's zip writer raises over it

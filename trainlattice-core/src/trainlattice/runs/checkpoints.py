@@ -14,6 +14,7 @@ from trainlattice.checkpoint.inventory import File, Retention, Verified, invento
 from trainlattice.diagnostics.errors import CheckpointError
 from trainlattice.runs.directory import RunDirectory
 from trainlattice.runs.stored import stored_config
+from trainlattice.training.stopping import direction_of
 
 if TYPE_CHECKING:
     from trainlattice.checkpoint.inspection import Inspection
@@ -96,14 +97,23 @@ def _index_beside(path: Path) -> dict[str, Any]:
     return read_index(path.parent) if path.parent.is_dir() else {}
 
 
-def _retention(run: Path) -> Retention | None:
-    """What the section ``checkpoint`` of the run's configuration keeps; None if it has none that can be read."""
-    section = (stored_config(RunDirectory(run)) or {}).get("checkpoint")
-    if not isinstance(section, dict):
-        return None
+def _retention(run: Path) -> Retention:
+    """What the configuration of a run says about it. What cannot be read has its default."""
+    config = stored_config(RunDirectory(run)) or {}
+    section, trainer = (
+        found if isinstance(found := config.get(name), dict) else {} for name in ("checkpoint", "trainer")
+    )
 
-    def count(key: str, default: int | None) -> int | None:
+    def count(key: str, default: int | None, *, at_least: int = 1) -> int | None:
         value = section.get(key, default)
-        return value if type(value) is int and value >= 0 else None
+        return value if value is None or (type(value) is int and value >= at_least) else default
 
-    return Retention(count("keep_last", 1), count("keep_every_epochs", None))
+    monitor, mode = trainer.get("monitor"), trainer.get("monitor_mode")
+    monitor = monitor if isinstance(monitor, str) else Retention.monitor
+    return Retention(
+        count("keep_last", Retention.keep_last),
+        count("keep_every_epochs", Retention.keep_every_epochs),
+        count("keep_best", Retention.keep_best, at_least=0) or 0,
+        monitor,
+        direction_of(monitor, mode if mode in ("min", "max") else "auto"),
+    )

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trainlattice.checkpoint.format import Checkpoint
+from trainlattice.checkpoint.names import step_name
 from trainlattice.checkpoint.store import CheckpointStore, checkpoint_of, load
 from trainlattice.config.compatibility import changes
 from trainlattice.config.resolve import Resolution
@@ -17,7 +18,6 @@ from trainlattice.runs.manifest import read_manifest
 from trainlattice.runs.provenance import component_records, drift, require_installed
 from trainlattice.training.callbacks import CallbackList
 from trainlattice.training.checkpointing import restore_objects, restore_progress
-from trainlattice.training.retention import step_name
 from trainlattice.training.state import TrainerState
 from trainlattice.training.trainer import Trainer
 

@@ -6,18 +6,9 @@ import math
 from dataclasses import dataclass, field
 from typing import TypeGuard
 
+from trainlattice.checkpoint.names import BEST, LAST, epoch_name, step_in, step_name
 from trainlattice.contracts.settings import CheckpointSettings
 from trainlattice.training.stopping import Direction
-
-LAST, BEST = "last.pt", "best.pt"
-
-
-def step_name(step: int) -> str:
-    return f"step-{step:08d}.pt"
-
-
-def epoch_name(epoch: int) -> str:
-    return f"epoch-{epoch:04d}.pt"
 
 
 @dataclass
@@ -61,7 +52,7 @@ class Retention:
         """
         before = {*self.recent, *(name for _, name in self.best)}
         for name in names:
-            if not name.startswith("step-"):
+            if step_in(name) is None:
                 continue
             if LAST in names and name not in self.recent and self.settings.keep_last != 1:
                 self.recent.append(name)
@@ -71,7 +62,7 @@ class Retention:
             del self.recent[: -self.settings.keep_last]
         del self.best[self.settings.keep_best :]
         kept = {*self.recent, *(name for _, name in self.best)}
-        return sorted((before | {n for n in names if n.startswith("step-")}) - kept)
+        return sorted((before | {n for n in names if step_in(n) is not None}) - kept)
 
     def _numbers_best(self, value: float | None) -> TypeGuard[float]:
         """Where one is kept, best.pt alone stands for it."""

@@ -1,12 +1,14 @@
-"""Which validation was the best, and when to stop for lack of a better one."""
+"""Which validation was the best, and when to stop for lack of a better one. Imports nothing heavy."""
 
 from __future__ import annotations
 
 import math
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from trainlattice.contracts.settings import EarlyStoppingSettings
 from trainlattice.training.state import TrainerState
+
+if TYPE_CHECKING:
+    from trainlattice.contracts.settings import EarlyStoppingSettings
 
 Direction = Literal["min", "max"]
 

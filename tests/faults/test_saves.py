@@ -1,0 +1,105 @@
+"""A process that ends at each call of a save, and what the system must have been asked to do, in which order."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from support.chains import Chain, assert_same_end
+from support.fork_server import ForkServer
+
+pytestmark = pytest.mark.torch
+
+CONFIG = {
+    "model": {"name": "dropout_net"},
+    "dataset": {"name": "augmented", "batch_size": 4, "samples": 8},
+    "trainer": {"epochs": 2, "log_every": 1, "device": "cpu"},
+    "checkpoint": {"every_steps": 1, "keep_last": 2, "keep_best": 2},
+    "callbacks": [],
+}
+
+
+def test_a_kill_before_or_after_any_call_of_any_save_leaves_a_whole_checkpoint(
+    server: ForkServer, memory_path: Path
+) -> None:
+    """Every fsync, rename, link, unlink and write of the run, one process each; then it is resumed."""
+    expected = Chain(server, memory_path / "straight", CONFIG).finish()
+    number, step = 1, 1
+    ended = 0
+    while True:
+        chain = Chain(server, memory_path / f"call{number}", CONFIG)
+        status = server.wait(chain.start(fault={"number": number}))
+        if status == 0:
+            break
+        assert status == -signal.SIGKILL, chain.log.read_text()
+        chain.check()
+        assert_same_end(chain.finish(), expected)
+        shutil.rmtree(chain.directory)
+        ended += 1
+        number += step
+        step = 7 if number > 30 else 1  # every call of the first saves, then a part of the later ones
+    assert ended > 40
+
+
+@pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
+def test_bytes_are_on_disk_before_the_name_is_and_the_index_comes_first(tmp_path: Path) -> None:
+    """By the trace of a run: the file is synced, then the index is renamed and its directory synced, then the file
+    is renamed and the directory synced."""
+    config = {
+        **CONFIG,
+        "experiment": {"runs_dir": str(tmp_path / "runs")},
+        "trainer": {"epochs": 1, "device": "cpu"},
+    }
+    config["checkpoint"] = {}
+    file = tmp_path / "config.yaml"
+    file.write_text(yaml.safe_dump(config), encoding="utf-8")
+    program = (
+        "import sys; sys.path.insert(0, sys.argv[1]); import support.faulty; "
+        "from trainlattice import run_from_file; run_from_file(sys.argv[2])"
+    )
+    trace = tmp_path / "trace"
+    done = subprocess.run(
+        [
+            *("strace", "-f", "-y", "-qq", "-o", str(trace)),
+            *("-e", "trace=fsync,fdatasync,rename,renameat,renameat2,linkat,link"),
+            *(sys.executable, "-c", program, str(Path(__file__).parents[1]), str(file)),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    if "ptrace" in done.stderr or "Operation not permitted" in done.stderr:
+        pytest.skip("this machine does not let a process be traced")
+    assert done.returncode == 0, done.stderr
+    calls = []
+    for line in trace.read_text().splitlines():
+        if "/checkpoints" not in line and "metrics.jsonl" not in line:
+            continue
+        name = re.search(r"\b(fsync|fdatasync|rename\w*|link\w*)\(", line)
+        if name:
+            targets = re.findall(r'"([^"]*)"|<([^>]*)>', line)
+            calls.append(
+                (name[1].removesuffix("at2").removesuffix("at"), Path([a or b for a, b in targets][-1]).name)
+            )
+    save = calls[calls.index(("fsync", "metrics.jsonl")) :]
+    temporary = next(target for call, target in save if call == "fsync" and target.startswith(".last.pt"))
+    expected = [
+        ("fsync", "metrics.jsonl"),  # every record up to this step
+        ("fsync", temporary),
+        ("fsync", next(target for call, target in save if target.startswith(".index.json"))),
+        ("rename", "index.json"),
+        ("fsync", "checkpoints"),
+        ("rename", "last.pt"),
+        ("fsync", "checkpoints"),
+    ]
+    relevant = [call for call in save if call in expected]
+    assert relevant[: len(expected)] == expected
