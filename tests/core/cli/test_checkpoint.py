@@ -244,7 +244,6 @@ def test_whatever_a_run_leaves_is_kept(cli, tmp_path, section, mode):
     assert [name for name, file in found.items() if file["protected"] is None] == []
 
 
-@pytest.mark.xfail(strict=True, reason="what retention removed after the last save still stands in the index")
 def test_what_retention_removed_is_not_missing(cli, tmp_path):
     config = {**scripted([1.0, 2.0, 3.0]), "checkpoint": {"keep_last": 2}}
     run = train(config, tmp_path).run_dir

@@ -259,7 +259,6 @@ def test_a_write_that_fails_gives_exit_code_1_and_a_message(tmp_path, monkeypatc
     assert "Traceback" not in said
 
 
-@pytest.mark.xfail(strict=True, reason="the record has the step at which the run heard of the file")
 def test_the_record_of_a_checkpoint_has_its_step(tmp_path, monkeypatch):
     writing_only_when_waited_for(monkeypatch)
     run = train(points(every_steps=2), tmp_path).run_dir

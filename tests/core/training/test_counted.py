@@ -390,7 +390,6 @@ def test_a_loss_derived_from_torchs_counts_as_torch_does(tmp_path, first_weights
     assert records(run, "epoch")[0]["train_loss"] == pytest.approx(expected.item(), rel=1e-5)
 
 
-@pytest.mark.xfail(strict=True, reason="batches are weighted by the sum of class weights in accuracies too")
 def test_class_weights_do_not_change_what_an_accuracy_is(tmp_path):
     """Two of the four targets are named by the largest logit, whatever batches they stand in."""
 

@@ -68,7 +68,12 @@ def _copied(state: Any, storages: dict[int, Any]) -> Any:
         copy = type(state)()
         for key, value in state.items():
             copy[key] = _copied(value, storages)
+        vars_of = getattr(state, "__dict__", None)
+        if vars_of:  # the versions of modules, which a state_dict carries
+            copy.__dict__.update(_copied(dict(vars_of), storages))
         return copy
+    if isinstance(state, tuple) and hasattr(state, "_fields"):
+        return type(state)(*(_copied(value, storages) for value in state))
     if isinstance(state, (list, tuple)):
         return type(state)([_copied(value, storages) for value in state])
     return state
@@ -76,6 +81,10 @@ def _copied(state: Any, storages: dict[int, Any]) -> Any:
 
 def _copied_tensor(tensor: Tensor, storages: dict[int, Any]) -> Tensor:
     tensor = tensor.detach()
+    if tensor.is_conj() or tensor.is_neg():
+        return (
+            tensor.resolve_conj().resolve_neg().to("cpu", copy=True)
+        )  # lazy: the storage holds other values
     if tensor.layout != torch.strided or tensor.is_quantized:
         return tensor.to("cpu", copy=True)
     storage = tensor.untyped_storage()

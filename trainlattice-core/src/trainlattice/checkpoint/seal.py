@@ -1,7 +1,7 @@
 """A checkpoint file that knows its own digest: written once, hashed while the bytes are on their way.
 
 A file of ``torch.save`` is a zip archive. Its comment, the last bytes of the file, holds the sha256 of everything
-before the record that ends the archive, so that a file can be checked wherever it lies. Torch's own checksums, one
+before it (but for its length), so that a file can be checked wherever it lies. Torch's own checksums, one
 for each tensor, would cost as much time again and are left out where torch lets them (2.6 and later).
 Checking a file needs no torch.
 """
@@ -56,7 +56,9 @@ class SealedWriter(io.RawIOBase):
         end = self._tail
         if end[:4] != _END or end[-2:] != b"\0\0":
             raise OSError("torch.save did not end with the end of a zip archive")
-        comment = _MARK + self._sha256.hexdigest().encode()
+        sealed = self._sha256.copy()
+        sealed.update(end[:-2])
+        comment = _MARK + sealed.hexdigest().encode()
         self._out(memoryview(end[:-2] + len(comment).to_bytes(2, "little") + comment))
         self._pool.shutdown()
         return self._sha256.hexdigest()
@@ -107,13 +109,14 @@ def seal_of(path: Path) -> str | None:
 
 def is_intact(path: Path) -> bool:
     """Whether a sealed file is as it was written."""
-    expected, length = seal_of(path), _END_SIZE + len(_MARK) + 64
+    expected, length = seal_of(path), 2 + len(_MARK) + 64
     sha256, left = hashlib.sha256(), path.stat().st_size - length
     with open(path, "rb") as file:
         while left > 0 and (chunk := file.read(min(_CHUNK, left))):
             sha256.update(chunk)
             left -= len(chunk)
-    return sha256.hexdigest() == expected
+        says = int.from_bytes(file.read(2), "little")
+    return sha256.hexdigest() == expected and says == length - 2
 
 
 def own_fault(path: Path) -> str | None:

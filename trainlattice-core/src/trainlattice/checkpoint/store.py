@@ -47,10 +47,12 @@ class CheckpointStore:
             epoch, step = checkpoint.trainer["epoch"], checkpoint.trainer["global_step"]
             entry = Entry(sha256, size, epoch, step)
             self._announce(dict.fromkeys(names, entry))
-            os.replace(temporary, self.directory / names[0])
-            # A second name is a link to the same bytes; each later save renames a new file over one name.
-            for name in names[1:]:
-                link_or_copy(self.directory / names[0], self.directory / name)
+            # Each further name is a link to the same bytes. The first, last.pt, comes last: when it says that the
+            # run is over, the others are there.
+            ordered = [self.directory / name for name in (*names[1:], names[0])]
+            os.replace(temporary, ordered[0])
+            for path in ordered[1:]:
+                link_or_copy(ordered[0], path)
         except BaseException as error:
             temporary.unlink(missing_ok=True)
             if isinstance(error.__context__, KeyboardInterrupt):  # torch's zip writer raises over it
@@ -82,9 +84,11 @@ class CheckpointStore:
         return read_index(self.directory)
 
     def remove(self, names: Sequence[str]) -> None:
-        """Deletes checkpoints; the index forgets them at the next save."""
+        """Deletes checkpoints, and then their entries in the index."""
         for name in names:
             (self.directory / name).unlink(missing_ok=True)
+        if names:
+            self._announce({})
 
     def adopt(self, source: Path, name: str) -> None:
         """Takes over a checkpoint of another run under this name, by a link or a copy."""

@@ -28,7 +28,7 @@ from trainlattice.runs.resume import ResumePoint, find_resume_point
 from trainlattice.training.callbacks import Callback, CallbackList
 from trainlattice.training.checkpointing import Checkpointer
 from trainlattice.training.failures import translated
-from trainlattice.training.length import is_complete, steps_per_epoch, total_steps
+from trainlattice.training.length import steps_per_epoch, total_steps
 from trainlattice.training.state import TrainerState
 from trainlattice.training.trainer import Services, Trainer
 
@@ -47,7 +47,7 @@ def execute_run(
     for warning in resolution.warnings:
         logger.warning("%s", warning.render())
     point = find_resume_point(resume, resolution) if resume is not None else None
-    if point is not None and is_complete(config.trainer, point.state):
+    if point is not None and point.is_over(config.trainer):
         return _nothing_to_train(point, resolution)
     built = build(
         resolution,

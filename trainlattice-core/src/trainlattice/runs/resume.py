@@ -11,13 +11,16 @@ from trainlattice.checkpoint.names import step_name
 from trainlattice.checkpoint.store import CheckpointStore, checkpoint_of, load
 from trainlattice.config.compatibility import changes
 from trainlattice.config.resolve import Resolution
+from trainlattice.contracts.settings import TrainerSettings
 from trainlattice.diagnostics.errors import CheckpointError
 from trainlattice.runs.build import Built
+from trainlattice.runs.chain import continued_run
 from trainlattice.runs.directory import RunDirectory
 from trainlattice.runs.manifest import read_manifest
 from trainlattice.runs.provenance import component_records, drift, require_installed
 from trainlattice.training.callbacks import CallbackList
 from trainlattice.training.checkpointing import restore_objects, restore_progress
+from trainlattice.training.length import is_complete
 from trainlattice.training.state import TrainerState
 from trainlattice.training.trainer import Trainer
 
@@ -48,6 +51,12 @@ class ResumePoint:
             for name, state in states.items()
             if name.startswith("update/") and isinstance(state, dict) and state.get("implementation")
         }
+
+    def is_over(self, settings: TrainerSettings) -> bool:
+        """Whether these settings leave nothing to do. A run that was stopped goes on if they ask for more."""
+        state, progress = self.state, self.checkpoint.states.get("progress") or {}
+        inside = progress.get("windows", 0) if state.stop_reason is None else 0
+        return is_complete(settings, state) and not inside
 
     def restore_objects(self, built: Built, callbacks: CallbackList) -> None:
         """Loads models, optimizers and callbacks. Raises CheckpointError if their state does not fit."""
@@ -130,6 +139,10 @@ def _checkpoint_in_chain(path: Path) -> Path:
         if not isinstance(parent, str):
             break
         path = Path(parent)
+        if not path.is_file():  # runs that were moved together still find one another
+            before = continued_run(run, path)
+            if before is not None:
+                path = before.checkpoints / path.name
     if path != start:
         logger.info("%s saved no checkpoint: it is resumed from where it began, %s", start, path)
     return checkpoint_of(path).absolute()

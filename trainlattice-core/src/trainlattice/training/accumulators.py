@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -19,15 +20,19 @@ class WeightedMeans:
         self._sums: dict[str, Tensor] = {}
         self._weights: dict[str, float] = {}
 
-    def add(self, values: dict[str, Tensor], weight: float) -> None:
-        """Adds scalar tensors; no copy to the host. A value of weight zero counts for nothing, NaN included."""
-        if not weight:
-            return
-        for name, value in values.items():
-            term = value.detach().to(torch.float64) * weight
+    def add(self, values: Mapping[str, Tensor | tuple[Tensor, float]], weight: float) -> None:
+        """Adds scalar tensors; no copy to the host. A value of weight zero counts for nothing, NaN included.
+
+        :param values: a pair is a value with a weight of its own.
+        """
+        for name, given in values.items():
+            value, weight_of = given if isinstance(given, tuple) else (given, weight)
+            if not weight_of:
+                continue
+            term = value.detach().to(torch.float64) * weight_of
             held = self._sums.get(name)
             self._sums[name] = term if held is None else held + term
-            self._weights[name] = self._weights.get(name, 0.0) + weight
+            self._weights[name] = self._weights.get(name, 0.0) + weight_of
 
     def compute(self) -> dict[str, float]:
         """The means, copied to the host in one transfer."""

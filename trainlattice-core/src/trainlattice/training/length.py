@@ -23,6 +23,14 @@ def is_complete(settings: TrainerSettings, state: TrainerState) -> bool:
     )
 
 
+def is_over(settings: TrainerSettings, state: TrainerState, windows: int) -> bool:
+    """Whether the run has ended, its last validation and its records included.
+
+    :param windows: of an epoch under way; what ends a run inside an epoch gives a reason once it is through.
+    """
+    return state.stop_reason is not None or (is_complete(settings, state) and not windows)
+
+
 def total_steps(settings: TrainerSettings, steps_per_epoch: int | None) -> int | None:
     """Optimizer steps of a run: by its epochs, by max_steps, or the smaller of both. None if only the end of a
     stream without length ends an epoch."""

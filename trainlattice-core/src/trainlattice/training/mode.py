@@ -18,6 +18,10 @@ Window = Sequence[Container]
 for its loss."""
 
 
+Measured = dict[str, Any]
+"""By name: a scalar tensor, or a pair of one and its weight in means."""
+
+
 @dataclass(frozen=True)
 class Phase:
     """One update within a window: which optimizer, and the loss of each micro-batch.
@@ -76,8 +80,9 @@ class Mode:
         on the meta device, where they have shapes and no values. An exception says what does not fit."""
         self.evaluate(container)
 
-    def measure(self, container: Container) -> dict[str, Tensor]:
-        """Metrics of one batch that went through ``phases`` or ``evaluate``: scalar means over its samples."""
+    def measure(self, container: Container) -> Measured:
+        """Metrics of one batch that went through ``phases`` or ``evaluate``: scalar means over what counts in it,
+        or pairs of such a mean and a weight of its own."""
         raise NotImplementedError
 
     def weight(self, container: Container) -> float:

@@ -35,9 +35,18 @@ class Recorder:
         self.observed = False
         """Whether callbacks are told: from on_run_start to finalize."""
 
-    def write(self, kind: str, content: Mapping[str, Any]) -> None:
-        """A record of a type of the schema."""
-        place = {"type": kind, "epoch": self.trainer.epoch_number, "step": self.trainer.state.global_step}
+    @property
+    def here(self) -> tuple[int, int]:
+        """Epoch and step where the run stands."""
+        return self.trainer.epoch_number, self.trainer.state.global_step
+
+    def write(self, kind: str, content: Mapping[str, Any], at: tuple[int, int] | None = None) -> None:
+        """A record of a type of the schema.
+
+        :param at: epoch and step that it is about, where the run has gone on since.
+        """
+        epoch, step = at or self.here
+        place = {"type": kind, "epoch": epoch, "step": step}
         if not place.keys().isdisjoint(content):
             taken = ", ".join(sorted(place.keys() & content.keys()))
             raise TrainLatticeError(f"a metric cannot be called {taken}: a record says so of itself")
@@ -47,10 +56,10 @@ class Recorder:
             for call in self.observers:
                 call(self.trainer, record)
 
-    def event(self, event: str, **details: Any) -> None:
+    def event(self, event: str, at: tuple[int, int] | None = None, **details: Any) -> None:
         """
         :raises ValueError: for an event that the schema of records does not have.
         """
         if event not in EVENTS:
             raise ValueError(f"there is no event {event!r}; events: {', '.join(EVENTS)}")
-        self.write("event", {"event": event, **details})
+        self.write("event", {"event": event, **details}, at)

@@ -6,7 +6,7 @@ import logging
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from trainlattice.checkpoint.background import Background, host_copy
 from trainlattice.checkpoint.format import Checkpoint
@@ -36,6 +36,14 @@ class Ended:
     epoch: int | None
 
 
+class _Writing(NamedTuple):
+    """A checkpoint on its way: its names, the value that it is ranked by, and the epoch and step it is of."""
+
+    names: list[str]
+    value: float | None
+    at: tuple[int, int]
+
+
 class Saver:
     """Saves the state of a Trainer as the section ``checkpoint`` says.
 
@@ -51,7 +59,8 @@ class Saver:
         direction = direction_of(trainer.settings.monitor, trainer.settings.monitor_mode)
         self.retention = Retention(settings, direction)
         self._background: Background[list[Path]] = Background()
-        self._writing: tuple[list[str], float | None] = ([], None)
+        self._writing = _Writing([], None, (0, 0))
+        self._saved_here: tuple[int, int, int] | None = None
         self._saved_at = self._place()
         self._saved_when = time.monotonic()
 
@@ -83,11 +92,14 @@ class Saver:
         every = self.settings.every_epochs
         return ends or (every is not None and epoch % every == 0)
 
-    def last(self, *, rng: dict[str, Any] | None = None) -> None:
+    def last(self, *, rng: dict[str, Any] | None = None, again: bool = True) -> None:
         """The state between two steps, as ``last.pt``.
 
         :param rng: random states of training, where the current ones are those of a validation.
+        :param again: whether to write what this run has just written once more.
         """
+        if not again and rng is None and self._place() == self._saved_here:
+            return
         self.save(self.retention.last(self.trainer.state.global_step, None), rng=rng)
 
     def best(self, value: float, *, improved: bool) -> None:
@@ -126,9 +138,11 @@ class Saver:
                 )
             names, value = ["nonfinite.pt"], None
         self.finish()
-        checkpoint, self._writing = checkpointer.checkpoint(trainer, rng=rng), (names, value)
+        checkpoint = checkpointer.checkpoint(trainer, rng=rng)
+        self._writing = _Writing(names, value, trainer.recorder.here)
         if "last.pt" in names:
-            self._saved_at, self._saved_when = self._place(), time.monotonic()
+            self._saved_at = self._saved_here = self._place()
+            self._saved_when = time.monotonic()
         if self.settings.asynchronous:
             copy = host_copy(checkpoint.as_plain())
             self._background.start(lambda: checkpointer.write(Checkpoint.of(copy), names))
@@ -148,12 +162,12 @@ class Saver:
     def _written(self, paths: list[Path]) -> None:
         """They are durable: what they replace may go."""
         assert self.checkpointer is not None
-        names, value = self._writing
-        self.checkpointer.remove(self.retention.written(names, value))
+        written = self._writing
+        self.checkpointer.remove(self.retention.written(written.names, written.value))
         for path in paths:
             for call in self.trainer.callbacks.on_checkpoint:
                 call(self.trainer, path)
-        self.trainer.event("checkpoint", files=names)
+        self.trainer.recorder.event("checkpoint", at=written.at, files=written.names)
 
     def emergency(self) -> None:
         """Diagnostic only."""

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from trainlattice.data.container import Container, move
-from trainlattice.training.mode import Mode, Phase, Window
+from trainlattice.training.mode import Measured, Mode, Phase, Window
 from trainlattice.training.update import Outcome, Update
 
 Weighting = Literal["samples", "fixed"]
@@ -28,7 +28,7 @@ class StepResult:
     """
 
     outcomes: list[Outcome]
-    measured: list[dict[str, Tensor]]
+    measured: list[Measured]
     weights: list[float]
     samples: int
 
@@ -53,8 +53,8 @@ class Stepper:
         multiplies it by 1 / accumulate.
     :param keeps_containers: whether somebody looks at them after the step; else what is in them is let go as soon
         as it has been measured.
-    :param buffers: put back after a phase that was skipped as not finite: its forward pass may have spoiled them
-        (running statistics).
+    :param guarded: modules whose buffers are put back after a phase that was skipped as not finite: its forward
+        pass may have spoiled them (running statistics).
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class Stepper:
         accumulate: int = 1,
         weighting: Weighting = "samples",
         keeps_containers: bool = True,
-        buffers: Sequence[Tensor] = (),
+        guarded: Sequence[nn.Module] = (),
     ) -> None:
         self.mode = mode
         self.updates = updates
@@ -76,7 +76,7 @@ class Stepper:
         self.device = device
         self.dtype = dtype
         self.keeps_containers = keeps_containers
-        self.buffers = buffers
+        self.guarded = guarded
         self.fixed_share = 1.0 / accumulate if weighting == "fixed" else None
 
     def run(self, window: Window) -> StepResult:
@@ -90,7 +90,7 @@ class Stepper:
             container["weight"] = weight
         shares = self._shares(weights)
         outcomes: list[Outcome] = []
-        measured: list[dict[str, Tensor]] = []
+        measured: list[Measured] = []
         for phase in self.mode.phases(window):
             outcomes.append(self._phase(phase, window, shares, measured))
         if not measured:
@@ -98,11 +98,11 @@ class Stepper:
         return StepResult(outcomes, measured, weights, samples)
 
     def _phase(
-        self, phase: Phase, window: Window, shares: Sequence[float], measured: list[dict[str, Tensor]]
+        self, phase: Phase, window: Window, shares: Sequence[float], measured: list[Measured]
     ) -> Outcome:
         update = self.updates[phase.update]
         update.zero_grad()
-        before = [buffer.clone() for buffer in self.buffers]
+        before = _buffers(self.guarded)
         losses = []
         for container, share in zip(window, shares, strict=True):
             move(container, self.device, self.dtype)
@@ -117,11 +117,12 @@ class Stepper:
                 measured.append(self._measure(container))
         outcome = update.apply(losses) if losses else "nothing counts"
         if outcome == "skipped as not finite":
-            for buffer, value in zip(self.buffers, before, strict=True):
+            for module, name, buffer, value in before:
                 buffer.copy_(value)
+                module._buffers[name] = buffer  # a forward pass may have assigned another one
         return outcome
 
-    def _measure(self, container: Container) -> dict[str, Tensor]:
+    def _measure(self, container: Container) -> Measured:
         measured = self.mode.measure(container)
         if not self.keeps_containers:
             container.clear()
@@ -137,3 +138,13 @@ class Stepper:
             return [self.fixed_share if weight else 0.0 for weight in weights]
         total = sum(weights)
         return [weight / total if weight else 0.0 for weight in weights]
+
+
+def _buffers(modules: Sequence[nn.Module]) -> list[tuple[nn.Module, str, Tensor, Tensor]]:
+    """Every buffer with its owner, its name and a copy of its value."""
+    return [
+        (owner, name, buffer, buffer.clone())
+        for module in modules
+        for owner in module.modules()
+        for name, buffer in owner.named_buffers(recurse=False)
+    ]

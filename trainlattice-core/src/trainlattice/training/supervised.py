@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from trainlattice.contracts.options import Options
 from trainlattice.data.container import Container, get
-from trainlattice.training.mode import Mode, Parts, Phase, Window
+from trainlattice.training.mode import Measured, Mode, Parts, Phase, Window
 from trainlattice.training.targets import TargetError, class_target, explain_target
 
 
@@ -90,19 +90,22 @@ class Supervised(Mode):
                 "the loss does not depend on any parameter that is trained: nothing would be learned"
             )
 
-    def measure(self, container: Container) -> dict[str, Tensor]:
+    def measure(self, container: Container) -> Measured:
         loss: Tensor = container["loss"].detach()
         if not self.averaged:
             loss = loss.to(torch.float64) / container["weight"]
-        metrics = {"loss": loss}
+        metrics: Measured = {"loss": loss}
         if self.classifies:
             target = container["target"]
             correct = container["pred"].detach().argmax(dim=1) == target
             if self.ignore_index is None:
-                metrics["accuracy"] = correct.to(torch.float64).mean()
+                accuracy = correct.to(torch.float64).mean()
             else:
                 counted = target != self.ignore_index
-                metrics["accuracy"] = (correct & counted).sum().to(torch.float64) / counted.sum()
+                accuracy = (correct & counted).sum().to(torch.float64) / counted.sum()
+            # A loss that weighs classes counts otherwise than a share of targets does.
+            own = container.get("counted")
+            metrics["accuracy"] = accuracy if own is None else (accuracy, own)
         return metrics
 
     def weight(self, container: Container) -> float:
@@ -117,13 +120,14 @@ class Supervised(Mode):
         counted = target != self.ignore_index
         weights = self.loss.weight if isinstance(self.loss, (nn.CrossEntropyLoss, nn.NLLLoss)) else None
         if weights is not None and target.dtype == torch.int64:
+            container["counted"] = int(counted.sum())
             return _number(weights.detach().cpu()[target[counted]].sum())
         return _number(counted.sum())
 
 
 def _number(value: Any) -> float:
     """What a loss counts, from whatever it counts in; the probe has seen that it is a number."""
-    counted: float = value.item() if isinstance(value, Tensor) and value.dim() == 0 else value
+    counted: float = value.item() if getattr(value, "ndim", None) == 0 else value  # of torch or NumPy
     return counted
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from trainlattice.contracts.settings import CheckpointSettings, TrainerSettings
 from trainlattice.data.container import BatchError, Container, container_of
@@ -19,7 +19,7 @@ from trainlattice.training.accumulators import WeightedMeans
 from trainlattice.training.callbacks import CallbackList, PhaseName
 from trainlattice.training.checkpointing import Checkpointer
 from trainlattice.training.epoch import EpochProgress
-from trainlattice.training.length import is_complete, steps_per_epoch, total_steps
+from trainlattice.training.length import is_complete, is_over, steps_per_epoch, total_steps
 from trainlattice.training.mode import Mode, Parts, Window, parameter_dtype
 from trainlattice.training.nonfinite import FiniteGuard
 from trainlattice.training.precision import autocast
@@ -93,10 +93,10 @@ class Trainer:
             accumulate=settings.accumulate,
             weighting=settings.accumulate_weighting,
             keeps_containers=bool(self.callbacks.on_batch_end),
-            buffers=_buffers(parts) if settings.nonfinite == "skip" else (),
+            guarded=parts.modules() if settings.nonfinite == "skip" else (),
         )
         self._guard = services.guard or FiniteGuard("continue", strategy.device)
-        self._recorder = Recorder(self, services.records, self.callbacks.log_metrics)
+        self.recorder = Recorder(self, services.records, self.callbacks.log_metrics)
         self._saver = Saver(self, services.checkpointer, services.saving)
         self._signals = Signals()
         self._training_rng: dict[str, Any] | None = None
@@ -145,20 +145,22 @@ class Trainer:
 
     def _fit(self) -> TrainerState:
         error: BaseException | None = None
+        self._require_training_mode()
+        self._training_modes = _modes(self.parts)
         self._guard.begin(self.state)
         self._saver.begin()
         self._epoch_number = self.state.epoch
         try:
             for call in self.callbacks.on_run_start:
                 call(self)
-            self._recorder.observed = True
-            while not self.is_complete and self.state.stop_reason is None:
+            self.recorder.observed = True
+            self._stop_if_asked()
+            while not is_over(self.settings, self.state, self.progress.windows):
                 self._epoch()
-                if self.is_complete or self.state.stop_reason is not None:
+                if is_over(self.settings, self.state, self.progress.windows):
                     break
                 self._heed_signals()
-                if self.state.stop_requested is not None:  # by on_checkpoint
-                    self._stop(self.state.stop_requested)
+                self._stop_if_asked()
             self._saver.finish()
         except BaseException as raised:
             error = raised
@@ -168,7 +170,7 @@ class Trainer:
                     self._saver.rescue(raised, self._ended)
             raise
         finally:
-            self._recorder.observed = False
+            self.recorder.observed = False
             self.callbacks.finalize(self, error)
         return self.state
 
@@ -189,7 +191,7 @@ class Trainer:
         self.state.epoch += 1
         self.progress = EpochProgress()
         self._ended = Ended(value, improved, self.state.epoch)
-        self._recorder.write("epoch", metrics)
+        self.recorder.write("epoch", metrics)
         for call in self.callbacks.on_epoch_end:
             call(self, metrics)
         if self.state.stop_requested is not None:
@@ -203,7 +205,7 @@ class Trainer:
             value, improved = self._validate_once(at="step")
             metrics |= self.state.validation
         self._ended = Ended(value, improved, None)
-        self._recorder.write("epoch", {"partial": True, **metrics})
+        self.recorder.write("epoch", {"partial": True, **metrics})
         by_length = f"max_steps: {self.settings.max_steps} optimizer steps"
         self._stop(by_length if self.is_complete else self.state.stop_requested or by_length)
         self._save_ended()
@@ -212,6 +214,12 @@ class Trainer:
         assert self._ended is not None
         self._saver.after_epoch(self._ended, ends=self.is_complete or self.state.stop_reason is not None)
         self._ended = None
+
+    def _stop_if_asked(self) -> None:
+        """Between two epochs: by on_checkpoint, or before the run was interrupted and resumed."""
+        if self.state.stop_requested is not None and not self.progress.windows:
+            self._stop(self.state.stop_requested)
+            self._saver.after_epoch(Ended(None, False, None), ends=True)
 
     def _stop(self, reason: str) -> None:
         self.state.stop_reason, self.state.stop_requested = reason, None
@@ -268,7 +276,7 @@ class Trainer:
     def _heed_signals(self) -> None:
         """The state is one that can be resumed."""
         if self._signals.stopping is not None:
-            self._saver.last(rng=self._training_rng)
+            self._saver.last(rng=self._training_rng, again=False)
             self._saver.finish()
             self._signals.check()
         if self._signals.save:
@@ -346,7 +354,7 @@ class Trainer:
                 if self.state.global_step == counted - 1:  # it was this step: what it measured is of interest
                     self.event("skipped_step", reason="skipped as not finite", **metrics)
                 raise
-        self._recorder.write("batch", {**metrics, "lr": update.applied_lr, **self.progress.rates()})
+        self.recorder.write("batch", {**metrics, "lr": update.applied_lr, **self.progress.rates()})
 
     # --- validation ------------------------------------------------------------------------------
 
@@ -378,7 +386,7 @@ class Trainer:
         means = self.evaluate(self.val, "val")
         self._phase_boundary("val", "end")
         metrics = {f"val_{name}": value for name, value in means.items()}
-        self._recorder.write("validation", {"at": at, **metrics})
+        self.recorder.write("validation", {"at": at, **metrics})
         self.state.validated_at, self.state.validation = self.state.global_step, metrics
         improved = self._judge(metrics)
         return metrics[self.settings.monitor], improved
@@ -428,7 +436,7 @@ class Trainer:
 
     def event(self, event: str, **details: Any) -> None:
         """Writes a record of type ``event``."""
-        self._recorder.event(event, **details)
+        self.recorder.event(event, **details)
 
     def _first_update(self) -> Update:
         return next(iter(self.parts.updates.values()))
@@ -444,7 +452,3 @@ class Trainer:
 
 def _modes(parts: Parts) -> list[tuple[nn.Module, bool]]:
     return [(module, module.training) for model in parts.models.values() for module in model.modules()]
-
-
-def _buffers(parts: Parts) -> list[Tensor]:
-    return [buffer for module in parts.modules() for buffer in module.buffers()]
