@@ -14,6 +14,7 @@ import pytest
 import yaml
 
 from support.chains import Chain, assert_same_end
+from support.faulty import CALLS
 from support.fork_server import ForkServer
 
 pytestmark = pytest.mark.torch
@@ -30,23 +31,24 @@ CONFIG = {
 def test_a_kill_before_or_after_any_call_of_any_save_leaves_a_whole_checkpoint(
     server: ForkServer, memory_path: Path
 ) -> None:
-    """Every fsync, rename, link, unlink and write of the run, one process each; then it is resumed."""
+    """Every fsync, rename, link and unlink of the run, and some of the pieces that are written, one process each;
+    then it is resumed."""
     expected = Chain(server, memory_path / "straight", CONFIG).finish()
-    number, step = 1, 1
     ended = 0
-    while True:
-        chain = Chain(server, memory_path / f"call{number}", CONFIG)
-        status = server.wait(chain.start(fault={"number": number}))
-        if status == 0:
-            break
-        assert status == -signal.SIGKILL, chain.log.read_text()
-        chain.check()
-        assert_same_end(chain.finish(), expected)
-        shutil.rmtree(chain.directory)
-        ended += 1
-        number += step
-        step = 7 if number > 30 else 1  # every call of the first saves, then a part of the later ones
-    assert ended > 40
+    for calls, step in ((CALLS, 1), (("write",), 41)):
+        number = 1
+        while True:
+            chain = Chain(server, memory_path / f"{calls[0]}{number}", CONFIG)
+            status = server.wait(chain.start(fault={"number": number, "calls": calls}))
+            if status == 0:
+                break
+            assert status == -signal.SIGKILL, chain.log.read_text()
+            chain.check()
+            assert_same_end(chain.finish(), expected)
+            shutil.rmtree(chain.directory)
+            ended += 1
+            number += step
+    assert ended > 100
 
 
 @pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")

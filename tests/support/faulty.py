@@ -8,13 +8,14 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from trainlattice import Options, register_dataset, register_model
+from trainlattice.checkpoint.seal import SealedWriter
 from trainlattice.contracts.records import DatasetContract, ModelContract
 from trainlattice.data import Splits, TensorData
 
@@ -83,10 +84,11 @@ def open_augmented(options: SlowOptions) -> Splits:
     return Splits(train, val, contract=contract)
 
 
-CALLS = ("open", "write", "fsync", "replace", "link", "unlink")
+CALLS = ("fsync", "replace", "link", "unlink", "rename")
+"""Each is a function of os; ``write`` is a piece of a checkpoint file."""
 
 
-def arm(*, calls: tuple[str, ...] = CALLS, number: int, suffix: str = ".pt") -> None:
+def arm(*, number: int, calls: Sequence[str] = CALLS) -> None:
     """From now on the process kills itself at its number-th call of the operating system's functions that concern a
     checkpoint (each once before and once after it took effect)."""
     left = [number]
@@ -101,11 +103,10 @@ def arm(*, calls: tuple[str, ...] = CALLS, number: int, suffix: str = ".pt") -> 
         return call
 
     for name in calls:
-        if name not in ("open", "write"):
+        if name == "write":
+            SealedWriter.write = dying(SealedWriter.write)  # type: ignore[method-assign]
+        else:
             setattr(os, name, dying(getattr(os, name)))
-    from trainlattice.checkpoint import seal
-
-    seal.SealedWriter.write = dying(seal.SealedWriter.write)  # type: ignore[method-assign]
 
 
 def _count(left: list[int]) -> None:
