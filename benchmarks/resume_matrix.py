@@ -229,8 +229,9 @@ def table(rows: list[tuple[str, int, str, list[str]]], seconds: float) -> str:
     lines = [
         "# The resume matrix",
         "",
-        "Made by `python benchmarks/resume_matrix.py --write`. A run is interrupted by SIGTERM at the end of its first "
-        "epoch or at a place in its second (twice: at two steps of it) and resumed; its end is compared with that "
+        "Made by `python benchmarks/resume_matrix.py --write`. A run is interrupted by SIGTERM at the end of its "
+        "first epoch or at a place in its second (twice: at two steps of it) and resumed; its end is compared "
+        "with that "
         "of a run that was never touched: weights, buffers, optimizer, schedule, progress without times, best "
         "metric, random states of Python, torch and NumPy, bit for bit. Every run accumulates two micro-batches "
         "and has batch norm; what stands in the first column comes on top.",

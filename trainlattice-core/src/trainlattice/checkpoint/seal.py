@@ -26,7 +26,7 @@ _CHUNK = 1 << 20
 
 
 class SealedWriter(io.RawIOBase):
-    """What ``torch.save`` writes to. Large pieces are hashed by a thread while they are written."""
+    """What ``torch.save`` writes to. A thread hashes each large piece while it is written."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
@@ -59,7 +59,9 @@ class SealedWriter(io.RawIOBase):
         sealed = self._sha256.copy()
         sealed.update(end[:-2])
         comment = _MARK + sealed.hexdigest().encode()
-        self._out(memoryview(end[:-2] + len(comment).to_bytes(2, "little") + comment))
+        last = end[:-2] + len(comment).to_bytes(2, "little") + comment
+        self._sha256.update(last)
+        self._write(memoryview(last))
         self._pool.shutdown()
         return self._sha256.hexdigest()
 
@@ -68,16 +70,20 @@ class SealedWriter(io.RawIOBase):
         super().close()
 
     def _out(self, view: memoryview) -> None:
-        hashed = self._pool.submit(self._sha256.update, view) if len(view) >= _CHUNK else None
-        if hashed is None:
+        if len(view) < _CHUNK // 2:
             self._sha256.update(view)
-        written = 0
+            self._write(view)
+            return
+        hashed = self._pool.submit(self._sha256.update, view)
         try:
-            while written < len(view):
-                written += self._file.write(view[written:])
+            self._write(view)
         finally:
-            if hashed is not None:
-                hashed.result()
+            hashed.result()  # torch may let go of the memory when this returns
+
+    def _write(self, view: memoryview) -> None:
+        written = 0
+        while written < len(view):
+            written += self._file.write(view[written:])
         self.size += len(view)
 
 
@@ -85,12 +91,12 @@ def save_sealed(content: Any, path: Path) -> tuple[str, int]:
     """``torch.save`` to a file that is on disk when this returns; its sha256 and size."""
     import torch
 
-    with open(path, "wb", buffering=0) as file:
-        with SealedWriter(file) as writer, _without_crc():
+    with open(path, "wb", buffering=0) as file, SealedWriter(file) as writer:
+        with _without_crc():
             torch.save(content, cast("BinaryIO", writer))
-            sha256 = writer.seal()
+        sha256 = writer.seal()
         os.fsync(file.fileno())
-    return sha256, writer.size
+        return sha256, writer.size
 
 
 def seal_of(path: Path) -> str | None:

@@ -13,6 +13,7 @@ import os
 import pickle
 import re
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -121,20 +122,28 @@ def load(path: Path) -> Checkpoint:
     if not path.is_file():
         reason = "is a directory" if path.is_dir() else "does not exist"
         raise CheckpointError(f"{path} {reason}{_alternatives(path)}")
-    _verify(path)
+    with ThreadPoolExecutor(1, thread_name_prefix="trainlattice-hash") as pool:
+        verified = pool.submit(_verify, path)
+        read = _read(path)  # meanwhile; what it found counts only if the bytes are right
+        verified.result()
+    if isinstance(read, CheckpointError):
+        raise read
+    return Checkpoint.from_plain(read, str(path))
+
+
+def _read(path: Path) -> Any:
+    """The content, or the CheckpointError that says why there is none."""
     try:
-        data = torch.load(path, map_location="cpu", weights_only=True)
+        return torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
-        raise CheckpointError(
+        return CheckpointError(
             f"{path} holds more than tensors and plain data and was not loaded, since that could run code: "
             f"{_what_needs_code(error)}{_alternatives(path)}"
-        ) from None
-    except (RuntimeError, EOFError, OSError, ValueError, KeyError) as error:
+        )
+    # Bytes that are no checkpoint lead torch to whatever they lead to.
+    except Exception as error:
         first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise CheckpointError(
-            f"{path} cannot be read as a checkpoint: {first}{_alternatives(path)}"
-        ) from None
-    return Checkpoint.from_plain(data, str(path))
+        return CheckpointError(f"{path} cannot be read as a checkpoint: {first}{_alternatives(path)}")
 
 
 def _why_not_written(error: BaseException) -> str | None:
