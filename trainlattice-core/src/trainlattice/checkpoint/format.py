@@ -5,7 +5,7 @@ key        value
 ========== ==============================================================================
 format     4
 kind       ``resume`` (can be resumed from) or ``emergency`` (diagnostic only)
-states     state by object: ``model/<role>``, ``update/<role>``, ``mode``, ``callbacks``, ``progress``
+states     state by object: ``model/<role>``, ``update/<role>``, ``mode``, ``callbacks``, ``progress``, ``data``
 trainer    epoch, global_step, best metric, early stopping, stop reason
 rng        Python, torch, CUDA, NumPy
 config     the resolved configuration as plain data

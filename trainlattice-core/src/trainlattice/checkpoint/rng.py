@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import importlib.util
+import logging
 import random
 import sys
 from typing import Any
 
 import torch
+
+logger = logging.getLogger(__name__)
 
 
 def capture_rng() -> dict[str, Any]:
@@ -36,8 +39,15 @@ def restore_rng(state: dict[str, Any]) -> None:
     python = state["python"]
     random.setstate((python["version"], tuple(python["numbers"]), python["gauss"]))
     torch.set_rng_state(state["torch"])
-    if "cuda" in state and torch.cuda.is_available() and len(state["cuda"]) == torch.cuda.device_count():
-        torch.cuda.set_rng_state_all(state["cuda"])
+    if "cuda" in state:
+        if torch.cuda.is_available() and len(state["cuda"]) == torch.cuda.device_count():
+            torch.cuda.set_rng_state_all(state["cuda"])
+        else:
+            logger.warning(
+                "the run used %d CUDA devices, and this process has %d: what it draws there is not continued",
+                len(state["cuda"]),
+                torch.cuda.device_count(),
+            )
     if "numpy" in state and importlib.util.find_spec("numpy") is not None:
         import numpy
 

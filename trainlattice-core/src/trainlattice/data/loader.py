@@ -69,6 +69,13 @@ class MapSource:
             start_method=self.start_method,
         )
 
+    def state_dict(self) -> dict[str, Any]:
+        """Nothing: where an epoch stands is a number."""
+        return {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        return None
+
     def sample_batch(self) -> Any:
         """The first two samples."""
         return self._fetch(Place(0, 0, torch.arange(min(2, len(self.dataset)))))

@@ -59,26 +59,15 @@ class HostRng:
             sys.modules["numpy"].random.set_state(self.numpy)
 
 
-class OwnRng:
-    """Random numbers that somebody draws apart from the rest of the process."""
-
-    def __init__(self, seed: int) -> None:
-        self._seed = seed
-        self._state: HostRng | None = None
-
-    @contextmanager
-    def drawing(self) -> Iterator[None]:
-        """Inside, the generators go on from where they were at the end of the last such block."""
-        outside = HostRng.now()
-        if self._state is None:
-            seed_host(self._seed)
-        else:
-            self._state.restore()
-        try:
-            yield
-        finally:
-            self._state = HostRng.now()
-            outside.restore()
+@contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """Inside, the generators of this process begin at a seed; afterwards they are as they were."""
+    outside = HostRng.now()
+    seed_host(seed)
+    try:
+        yield
+    finally:
+        outside.restore()
 
 
 def mixed_seed(*parts: int) -> int:

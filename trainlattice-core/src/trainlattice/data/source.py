@@ -24,6 +24,15 @@ class BatchSource(Protocol):
         """The batches of an epoch from the given one on; touches no global random state of this process."""
         ...
 
+    def state_dict(self) -> dict[str, Any]:
+        """What it takes, beside the epoch and the number of the batch, to go on after the last batch that was taken
+        from the iterator; tensors and plain containers."""
+        ...
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Before ``batches`` is asked to begin at that place."""
+        ...
+
     def sample_batch(self) -> Any:
         """A batch of at most two samples, to look at."""
         ...

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from itertools import islice
@@ -12,7 +13,7 @@ from torch.utils.data._utils import worker as worker_module
 
 from trainlattice.data.container import BatchError
 from trainlattice.data.fetching import Check
-from trainlattice.data.seeding import OwnRng, mixed_seed
+from trainlattice.data.seeding import mixed_seed, seeded
 from trainlattice.data.workers import StartMethod, worker_batches
 
 
@@ -21,7 +22,12 @@ class StreamSource:
 
     A dataset with ``set_epoch(epoch)`` is told the epoch, to shuffle by it. With workers, each yields every
     W-th batch of the one global sequence, so that the batches do not depend on their number; each worker runs
-    through the whole stream for that.
+    through the whole stream for that. Random numbers that the stream draws begin at a seed of their own with each
+    batch.
+
+    A dataset with ``state_dict`` and ``load_state_dict`` is continued where it stood after the last batch that was
+    consumed (what workers read ahead does not count), and each epoch begins in the state that it had at first; any
+    other is read from the beginning, and what was consumed is left out.
     """
 
     def __init__(
@@ -42,6 +48,9 @@ class StreamSource:
         self.drop_last = drop_last
         self.start_method = start_method
         self.check = check
+        self._remembers = hasattr(dataset, "state_dict") and hasattr(dataset, "load_state_dict")
+        self._initial = copy.deepcopy(dataset.state_dict()) if self._remembers else None  # type: ignore[attr-defined]
+        self._state: dict[str, Any] | None = None
 
     @property
     def num_samples(self) -> int | None:
@@ -57,19 +66,44 @@ class StreamSource:
         return None if size is None else -(-size // self.batch_size)
 
     def batches(self, epoch: int, start: int = 0) -> Iterator[Any]:
-        """The batches of one epoch. A stream has no index: what lies before ``start`` is read and left out."""
-        stream = _Batches(self.dataset, self.batch_size, self.drop_last, epoch, mixed_seed(self.seed, epoch))
-        stream.check = self.check
-        if self.num_workers == 0:
-            return islice(stream, start, None)
-        batches = worker_batches(
-            stream,
-            None,
-            num_workers=self.num_workers,
-            seed=mixed_seed(self.seed, epoch, 1),
-            start_method=self.start_method,
+        """The batches of one epoch; what lies before ``start`` is left out."""
+        held = self._state
+        continues = held is not None and held["place"] == [epoch, start]
+        stream = _Batches(
+            self.dataset,
+            self.batch_size,
+            self.drop_last,
+            epoch,
+            mixed_seed(self.seed, epoch),
+            check=self.check,
+            first=start if continues else 0,
+            state=held["dataset"] if held is not None and continues else self._initial,
+            tells_state=self._remembers,
         )
-        return islice(batches, start, None)
+        if self.num_workers == 0:
+            batches: Iterator[Any] = iter(stream)
+        else:
+            batches = worker_batches(
+                stream,
+                None,
+                num_workers=self.num_workers,
+                seed=mixed_seed(self.seed, epoch, 1),
+                start_method=self.start_method,
+            )
+        if not continues:
+            batches = islice(batches, start, None)
+        return self._consumed(batches, epoch, start) if self._remembers else batches
+
+    def _consumed(self, batches: Iterator[Any], epoch: int, start: int) -> Iterator[Any]:
+        for number, (batch, state) in enumerate(batches, start=start + 1):
+            self._state = {"place": [epoch, number], "dataset": state}
+            yield batch
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"stream": self._state} if self._state is not None else {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self._state = state.get("stream")
 
     def sample_batch(self) -> Any:
         """The first two samples of a fresh pass. Raises BatchError if there is none."""
@@ -87,30 +121,44 @@ class _Batches(IterableDataset[Any]):
     """
 
     def __init__(
-        self, dataset: Iterable[Any], batch_size: int, drop_last: bool, epoch: int, seed: int
+        self,
+        dataset: Iterable[Any],
+        batch_size: int,
+        drop_last: bool,
+        epoch: int,
+        seed: int,
+        *,
+        check: Check | None,
+        first: int,
+        state: Any,
+        tells_state: bool,
     ) -> None:
         self.dataset, self.batch_size, self.drop_last = dataset, batch_size, drop_last
-        self.epoch, self.seed = epoch, seed
-        self.check: Check | None = None
+        self.epoch, self.seed, self.check = epoch, seed, check
+        self.first, self.state, self.tells_state = first, state, tells_state
 
     def __iter__(self) -> Iterator[Any]:
+        begins = self.first == 0
+        if self.state is not None and begins:
+            self.dataset.load_state_dict(copy.deepcopy(self.state))  # type: ignore[attr-defined]
         if hasattr(self.dataset, "set_epoch"):
             self.dataset.set_epoch(self.epoch)
+        if self.state is not None and not begins:  # it knows its epoch
+            self.dataset.load_state_dict(copy.deepcopy(self.state))  # type: ignore[attr-defined]
         worker = get_worker_info()
         index, count = (worker.id, worker.num_workers) if worker is not None else (0, 1)
         chunks = self._chunks()
-        number = 0
-        rng = OwnRng(self.seed)
+        number = self.first
         while True:
-            with rng.drawing(), _unaware_of_workers():
+            with seeded(mixed_seed(self.seed, number)), _unaware_of_workers():
                 chunk = next(chunks, None)
             if chunk is None or (len(chunk) < self.batch_size and self.drop_last):
                 return
-            if number % count == index:
+            if (number - self.first) % count == index:
                 batch = default_collate(chunk)
                 if self.check is not None:
                     self.check(batch, None)
-                yield batch
+                yield (batch, self.dataset.state_dict()) if self.tells_state else batch  # type: ignore[attr-defined]
             number += 1
 
     def _chunks(self) -> Iterator[list[Any]]:

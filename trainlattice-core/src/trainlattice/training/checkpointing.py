@@ -71,6 +71,7 @@ class Checkpointer:
             states={
                 **capture(_stateful(trainer.parts, trainer.mode, trainer.callbacks)),
                 "progress": trainer.progress.state_dict(),
+                "data": trainer.train.state_dict(),
             },
             trainer=trainer.state.state_dict(),
             rng=rng if rng is not None else capture_rng(),
@@ -103,7 +104,8 @@ def restore_objects(
             f"trainlattice-core has {ORDER_VERSION}: the same samples cannot be drawn again"
         )
     states = dict(checkpoint.states)
-    if states.pop("progress", None) is None:  # the Trainer's: restore_progress takes it
+    states.pop("data", None)
+    if states.pop("progress", None) is None:  # these are the Trainer's: restore_progress takes them
         raise CheckpointError(f"{name} does not fit this run: it holds no progress")
     _restore(_stateful(parts, mode, callbacks), states, name)
 
@@ -112,6 +114,7 @@ def restore_progress(trainer: Trainer, checkpoint: Checkpoint) -> None:
     """Puts a Trainer where the checkpoint was taken, and every random state with it."""
     trainer.state.load_state_dict(checkpoint.trainer)
     trainer.progress.load_state_dict(checkpoint.states["progress"], trainer.strategy.device)
+    trainer.train.load_state_dict(checkpoint.states.get("data", {}))
     restore_rng(checkpoint.rng)
 
 
