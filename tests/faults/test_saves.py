@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -51,27 +52,20 @@ def test_a_kill_before_or_after_any_call_of_any_save_leaves_a_whole_checkpoint(
     assert ended > 100
 
 
-@pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
-def test_bytes_are_on_disk_before_the_name_is_and_the_index_comes_first(tmp_path: Path) -> None:
-    """By the trace of a run: the file is synced, then the index is renamed and its directory synced, then the file
-    is renamed and the directory synced."""
-    config = {
-        **CONFIG,
-        "experiment": {"runs_dir": str(tmp_path / "runs")},
-        "trainer": {"epochs": 1, "device": "cpu"},
-    }
-    config["checkpoint"] = {}
-    file = tmp_path / "config.yaml"
-    file.write_text(yaml.safe_dump(config), encoding="utf-8")
+def traced(arguments: list[str], directory: Path, config: dict[str, Any]) -> subprocess.CompletedProcess[str]:
+    """A run under strace. Skips where processes cannot be traced."""
+    if shutil.which("strace") is None:
+        pytest.skip("strace is not installed")
+    file = directory / "config.yaml"
+    content = {**config, "experiment": {"seed": 5, "runs_dir": str(directory / "runs")}}
+    file.write_text(yaml.safe_dump(content), encoding="utf-8")
     program = (
         "import sys; sys.path.insert(0, sys.argv[1]); import support.faulty; "
         "from trainlattice import run_from_file; run_from_file(sys.argv[2])"
     )
-    trace = tmp_path / "trace"
     done = subprocess.run(
         [
-            *("strace", "-f", "-y", "-qq", "-o", str(trace)),
-            *("-e", "trace=fsync,fdatasync,rename,renameat,renameat2,linkat,link"),
+            *("strace", "-f", "-qq", *arguments),
             *(sys.executable, "-c", program, str(Path(__file__).parents[1]), str(file)),
         ],
         capture_output=True,
@@ -81,6 +75,33 @@ def test_bytes_are_on_disk_before_the_name_is_and_the_index_comes_first(tmp_path
     )
     if "ptrace" in done.stderr or "Operation not permitted" in done.stderr:
         pytest.skip("this machine does not let a process be traced")
+    return done
+
+
+@pytest.mark.parametrize(
+    ("call", "number"),
+    [("fsync", 6), ("fsync", 9), ("rename", 4), ("rename", 5), ("rename", 7), ("fsync", 14)],
+)
+def test_a_kill_that_the_kernel_injects_into_a_call_leaves_a_whole_checkpoint(
+    call: str, number: int, server: ForkServer, tmp_path: Path
+) -> None:
+    """SIGKILL on entering the call, whoever makes it: Python, torch or a library."""
+    expected = Chain(server, tmp_path / "straight", CONFIG).finish()
+    chain = Chain(server, tmp_path / "killed", CONFIG)
+    inject = ["-o", os.devnull, "-e", f"inject={call}:signal=SIGKILL:when={number}"]
+    done = traced(inject, chain.directory, CONFIG)
+    assert done.returncode in (-signal.SIGKILL, 128 + signal.SIGKILL), done.stderr
+    chain.check()
+    assert_same_end(chain.finish(), expected)
+
+
+def test_bytes_are_on_disk_before_the_name_is_and_the_index_comes_first(tmp_path: Path) -> None:
+    """By the trace of a run: the file is synced, then the index is renamed and its directory synced, then the file
+    is renamed and the directory synced."""
+    trace = tmp_path / "trace"
+    config = {**CONFIG, "trainer": {"epochs": 1, "device": "cpu"}, "checkpoint": {"keep_best": 0}}
+    events = "trace=fsync,fdatasync,rename,renameat,renameat2,linkat,link"
+    done = traced(["-y", "-o", str(trace), "-e", events], tmp_path, config)
     assert done.returncode == 0, done.stderr
     calls = []
     for line in trace.read_text().splitlines():
