@@ -58,7 +58,7 @@ def verify_resume(
 
     seed = random.SystemRandom().randrange(2**32) if seed is None else seed
     tell = _teller(as_json)
-    tell(f"seed {seed}, {kills} kills")
+    tell(f"seed {seed}, {_counted(kills, 'kill')}")
     with working_directory("verify") as directory:
         with json_alone_on_stdout(as_json):
             found = verify_resume(
@@ -76,7 +76,9 @@ def verify_resume(
     else:
         _print_parts(found.parts, found.records)
         what = "identical" if found.same else "NOT identical"
-        click.echo(f"{what}: the run that was never touched and the one killed {len(found.kills)} times")
+        click.echo(
+            f"{what}: the run that was never touched, and the one after {_counted(len(found.kills), 'kill')}"
+        )
         _print_kept(kept)
     return 0 if found.same else 1
 
@@ -90,8 +92,8 @@ def reproduce(path: Path, keep: bool, as_json: bool) -> int:
     """Run RUN again from its directory alone, and compare metrics and final weights bit by bit.
 
     Of a chain of resumed runs the whole is run, with the settings of the last. Nothing in RUN is changed. Exit
-    code 0 if all is identical, 1 if something differs, 2 or 3 if data or a plugin is missing or changed: then nothing
-    is trained.
+    code 0 if all is identical, 1 if something differs, 2 or 3 if data or a plugin is missing or changed: then
+    nothing is trained.
     """
     from trainlattice.runs.child import working_directory
     from trainlattice.runs.reproduction import reproduce
@@ -105,7 +107,9 @@ def reproduce(path: Path, keep: bool, as_json: bool) -> int:
     else:
         _print_parts(found.parts, found.records)
         what = "identical: the run can be reproduced" if found.same else "NOT identical"
-        click.echo(what + (f"; {len(found.missing)} inputs are not what they were" if found.missing else ""))
+        click.echo(
+            what + (f"; {_counted(len(found.missing), 'input')} not as before" if found.missing else "")
+        )
         _print_kept(kept)
     return 0 if found.same else 1
 
@@ -131,15 +135,19 @@ def _print_kept(kept: str | None) -> None:
 
 def _print_parts(parts: list[PartIdentity], records: MetricDifference) -> None:
     rows = [(part.file, part.name, _size(part), _verdict(part)) for part in parts]
-    rows.append(("metrics.jsonl", "records", f"{records.compared} records", _of_records(records)))
+    rows.append(("metrics.jsonl", "records", _counted(records.compared, "record"), _of_records(records)))
     click.echo("")
     print_table(("FILE", "PART", "COMPARED", "RESULT"), rows)
     click.echo("")
 
 
 def _size(part: PartIdentity) -> str:
-    sizes = ((part.tensors, "tensors"), (part.values, "values"))
-    return ", ".join(f"{count} {what}" for count, what in sizes if count) or "-"
+    sizes = ((part.tensors, "tensor"), (part.values, "value"))
+    return ", ".join(_counted(*size) for size in sizes if size[0]) or "-"
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count} {what}" + ("s" if count != 1 else "")
 
 
 def _verdict(part: PartIdentity) -> str:

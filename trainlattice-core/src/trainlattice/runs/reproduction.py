@@ -87,8 +87,8 @@ def reproduce(
 ) -> Reproduction:
     """Runs the run at ``path`` again below ``directory``, from its first step, and compares.
 
-    Of a chain of resumed runs the last one's settings hold, and the schedule has the length of the first. A run that
-    did not finish is compared up to its last.pt.
+    Of a chain of resumed runs the last one's settings hold, and the schedule has the length of the first. A run
+    that did not finish is compared up to its last.pt.
 
     :param tell: hears of each step, and of what is missing before it is run.
     :raises PluginError: if a plugin is missing or has other code now.
@@ -187,10 +187,11 @@ class _Original:
         if type(threads) is int and threads > 0:
             found |= {"OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads)}
         recorded = self.environment.get("variables")
-        for name in _VARIABLES if isinstance(recorded, Mapping) else ():
-            found.pop(name, None)
-            if isinstance(recorded.get(name), str):
-                found[name] = recorded[name]
+        if isinstance(recorded, Mapping):
+            for name in _VARIABLES:
+                found.pop(name, None)
+                if isinstance(recorded.get(name), str):
+                    found[name] = recorded[name]
         return found
 
 
@@ -200,12 +201,13 @@ def _changed_code(manifest: Mapping[str, Any], config: ResolvedConfig) -> list[s
     now = {record["section"]: record for record in component_records(config)}
     for record in manifest["components"]:
         sha256 = record.get("sha256")
-        if sha256 is not None and sha256 != now.get(record.get("section"), {}).get("sha256"):
+        if sha256 is not None and sha256 != (now.get(record.get("section")) or {}).get("sha256"):
             found.append(f"{record.get('kind')} {record.get('name')!r}, of {record.get('file')}")
     plugins = {record["distribution"]: record for record in plugin_records(config) if record["distribution"]}
     stored = manifest.get("plugins")
     for record in stored if isinstance(stored, list) else ():
-        hashes = record.get("sha256"), plugins.get(record.get("distribution"), {}).get("sha256")
+        current = plugins.get(record.get("distribution")) or {}
+        hashes = record.get("sha256"), current.get("sha256")
         if None not in hashes and hashes[0] != hashes[1]:
             found.append(f"{record['distribution']} {record.get('version')}, with other files")
     return found

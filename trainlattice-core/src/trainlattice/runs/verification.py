@@ -157,8 +157,8 @@ class _Trial:
         return run, max(_SHORTEST, times[-1] - times[0]), records[-1]["step"]
 
     def kill(self, delays: list[float]) -> None:
-        """Begins, and then resumes, a run for each delay, and kills it after that. One that had trained to its end by
-        then shows nothing: it is left aside, and what it continued is resumed once more with half the delay."""
+        """Begins, and then resumes, a run for each delay, and kills it after that. One that had trained to its end
+        by then shows nothing: it is left aside, and what it continued is resumed again with half the delay."""
         parents: list[Path | None] = []
         waiting = delays[::-1]
         for _ in range(_MOST_TRIES * len(delays)):
