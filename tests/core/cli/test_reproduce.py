@@ -109,12 +109,19 @@ def test_one_bit_of_a_weight_is_a_difference_and_the_runs_are_kept(
     states = checkpoint(run)["states"]
     next(iter(states["model/model"].values())).view(-1).view(torch.uint8)[0] ^= 1
     rewrite(run, states=states)
+    environment = json.loads((run / "environment.json").read_text())
+    (run / "environment.json").write_text(json.dumps({**environment, "torch_threads": 2, "torch": "1.0"}))
     said = cli("runs", "reproduce", run)
     assert said.code == 1
     assert "1 differ; first model/model/" in said.out
     assert "NOT identical" in said.out
     (kept,) = temporary.iterdir()
     assert f"the runs are kept in {kept}" in said.out
+    made = json.loads(next(kept.glob("again/*/environment.json")).read_text())
+    assert made["torch_threads"] == 2
+    assert [line for line in said.out.splitlines() if line.startswith("missing: ")] == [
+        f"missing: torch: 1.0 then, {torch.__version__} now"
+    ]
 
 
 def test_changed_data_is_named_and_nothing_is_trained(

@@ -43,11 +43,11 @@ def test_a_run_that_is_killed_and_resumed_is_identical_and_leaves_nothing(
 ):
     file = write(
         tmp_path,
-        trainer={"epochs": 40},
+        trainer={"epochs": 30},
         dataset={"samples": 40},
         optimizer={"name": "adamw", "lr": 0.01},
         scheduler={"name": "warmup_cosine", "warmup_steps": 2},
-        checkpoint={"every_steps": 1},
+        checkpoint={"every_steps": 3},
     )
     said = cli(
         "runs", "verify-resume", file, "--kills", 2, "--seed", 3, "--set", "model.hidden_dims=[5]", "--json"
@@ -58,12 +58,11 @@ def test_a_run_that_is_killed_and_resumed_is_identical_and_leaves_nothing(
     assert found["seed"] == 3
     assert len(found["kills"]) == 2
     assert any(kill["saved"] for kill in found["kills"])
-    assert all(kill["reached"] < 200 for kill in found["kills"])
     compared = {(part["file"], part["name"]) for part in found["parts"]}
     assert {
         (f, n) for f in ("last.pt", "best.pt") for n in ("weights", "optimizer", "scheduler", "rng")
     } <= compared
-    assert found["records"]["compared"] == 200 + 40 + 40
+    assert found["records"]["compared"] == 150 + 30 + 30
     assert "seed 3, 2 kills" in said.err
     assert list(temporary.iterdir()) == []
     assert sorted(tmp_path.iterdir()) == [file, temporary]

@@ -182,11 +182,12 @@ class _Trial:
         raise TrainLatticeError("the run always ended before it could be killed: it is too short")
 
     def _kill_after(self, delay: float) -> Kill | Literal["ended", "complete"]:
-        """``ended``: it was not there any more; ``complete``: nothing had been left to train."""
+        """``ended``: its training was over; ``complete``: nothing had been left to train."""
         with self._start() as child:
             run = child.run_directory(self._runs_dir)
             if run is not None and child.killed_after(delay):
-                return self._killed(run, delay)
+                over = any(record.get("event") == "end" for record in joined_records(run))
+                return self._killed(run, delay) if not over else "ended"
             if child.wait() != 0:
                 raise self._failed("fails after a kill" if self.kills else "fails, and did not before")
         return "ended" if run is not None else "complete"
