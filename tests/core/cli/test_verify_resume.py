@@ -19,6 +19,7 @@ torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
 
 from support.runs import tiny  # noqa: E402
+from trainlattice.runs.compare import compare_records  # noqa: E402
 from trainlattice.runs.process import is_alive  # noqa: E402
 
 
@@ -66,6 +67,18 @@ def test_a_run_that_is_killed_and_resumed_is_identical_and_leaves_nothing(
     assert "seed 3, 2 kills" in said.err
     assert list(temporary.iterdir()) == []
     assert sorted(tmp_path.iterdir()) == [file, temporary]
+
+
+def test_one_record_that_differs_or_is_missing_is_named():
+    records = [{"type": "batch", "epoch": 1, "step": n, "loss": 0.5 / n, "time": float(n)} for n in (1, 2)]
+    later = [{**record, "time": 9.0} for record in records]
+    assert compare_records(records, later).same
+    first = compare_records(records, [records[0], {**records[1], "loss": 0.25000000000000006}]).first
+    assert first is not None
+    assert first["step"] == 2
+    assert first["fields"] == [{"path": "loss", "a": 0.25, "b": 0.25000000000000006}]
+    first = compare_records(records, records[:1]).first
+    assert first == {"type": "batch", "epoch": 1, "step": 2, "only": "a"}
 
 
 def test_a_wrong_configuration_is_shown_before_anything_is_run(

@@ -103,9 +103,7 @@ def verify_resume(
         for name, values in (("--set", overrides), ("--plugin", local_files))
         for value in values
     ]
-    trial = _Trial(
-        ["train", str(config), *more], [m for m in more if m.startswith("--plugin")], directory, tell
-    )
+    trial = _Trial(["train", str(config), *more], directory, tell)
     (directory / REPORT).write_text(json.dumps({"config": str(config), "seed": seed, "kills": kills}) + "\n")
     straight, seconds, steps = trial.straight()
     tell(f"straight run: {steps} steps in {seconds:.2f} s")
@@ -132,11 +130,9 @@ class _Trial:
     """The runs below one directory: ``straight/``, and ``1/``, ``2/``, ... for those that continue one another.
 
     :param begin: arguments that begin a run.
-    :param again: further arguments of those that resume one.
     """
 
     begin: list[str]
-    again: list[str]
     directory: Path
     tell: Callable[[str], None]
 
@@ -206,8 +202,8 @@ class _Trial:
         place = ["--runs-dir", str(self._runs_dir)]
         if self._parent is None:
             return Child([*self.begin, *place], self._log)
-        resume = ["resume", str(self._parent), *self.again]
-        return Child([*resume, f"--set={runs_dir_is(self._runs_dir)}"], self._log)
+        # Values that were set, and local files, are in the run's directory.
+        return Child(["resume", self._parent, f"--set={runs_dir_is(self._runs_dir)}"], self._log)
 
     def _killed(self, run: Path, delay: float) -> Kill:
         saved = peek(run / "checkpoints" / "last.pt")
