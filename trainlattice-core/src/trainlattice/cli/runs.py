@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from trainlattice.cli.options import json_option, traceback_option
+from trainlattice.cli.proofs import reproduce, verify_resume
 from trainlattice.cli.table import print_table
 from trainlattice.diagnostics.diagnostic import printable
 
@@ -25,7 +26,11 @@ _MOST_SHOWN = 20
 
 @click.group(epilog="Example: trainlattice runs list")
 def runs() -> None:
-    """List, show and compare runs."""
+    """List, show and compare runs; run them again to prove what they did."""
+
+
+runs.add_command(verify_resume)
+runs.add_command(reproduce)
 
 
 @runs.command("list", epilog="Example: trainlattice runs list --json")
