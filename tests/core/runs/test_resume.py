@@ -423,3 +423,12 @@ def test_a_run_that_made_no_checkpoint_is_named(tmp_path):
     run = interrupted(tiny(), tmp_path, epochs=0)
     with pytest.raises(CheckpointError, match=r"has no checkpoints/last\.pt"):
         resume_run(run)
+
+
+def test_a_schedule_that_has_ended_is_announced(tmp_path, caplog):
+    config = tiny(scheduler={"name": "warmup_cosine"}, trainer={"epochs": 1})
+    run = train(config, tmp_path).run_dir
+    config["trainer"]["epochs"] = 2
+    with caplog.at_level(logging.WARNING):
+        train(config, tmp_path, resume=run)
+    assert "the schedule ended at step 3: the learning rate stays 0" in caplog.text

@@ -449,3 +449,37 @@ def test_a_loss_that_does_not_count_is_refused_before_a_run_exists(tmp_path, wha
     with pytest.raises(ConfigError, match=r"(?s)the batch counts as .*expected a number >= 0 \(num_terms"):
         train(config, tmp_path)
     assert not (tmp_path / "runs").exists()
+
+
+def test_an_accuracy_beside_a_loss_that_counts_otherwise_is_the_share_of_all_targets(tmp_path):
+    """Two batches, of three and one sample; the loss counts one term in each."""
+
+    @register_model("says_zero")
+    class SaysZero(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.bias = nn.Parameter(torch.tensor([1.0, 0.0]))
+
+        def forward(self, x):
+            return self.bias.expand(len(x), 2)
+
+    @register_loss("one_term")
+    class OneTerm(nn.Module):
+        task = "classification"
+
+        def forward(self, pred, target):
+            return nn.functional.cross_entropy(pred[:1], target[:1])
+
+        def num_terms(self, target):
+            return 1
+
+    @register_dataset("four_targets")
+    def build():
+        data = TensorData(torch.zeros(4, 1), torch.tensor([0, 0, 0, 1]))
+        return Splits(data, data, contract=DatasetContract((1,), "classification", 2))
+
+    config = tiny(model={"name": "says_zero"}, loss={"name": "one_term"}, trainer={"epochs": 1})
+    config["dataset"] = {"name": "four_targets", "batch_size": 3}
+    config["optimizer"] = {"name": "sgd", "lr": 1e-9}
+    (epoch,) = records(train(config, tmp_path).run_dir, "epoch")
+    assert epoch["val_accuracy"] == epoch["train_accuracy"] == 0.75

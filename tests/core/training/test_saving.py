@@ -222,6 +222,13 @@ def test_files_that_went_leave_the_index_too(tmp_path):
     assert present(run) == ["last.pt", *steps(5, 6)]
 
 
+def test_what_is_to_be_kept_for_good_is_written_whatever_every_epochs_says(tmp_path):
+    config = points(checkpoint={"keep_every_epochs": 3, "every_epochs": 2})
+    config["trainer"]["epochs"] = 6
+    run = train(config, tmp_path).run_dir
+    assert present(run) == ["epoch-0003.pt", "epoch-0006.pt", "last.pt"]
+
+
 def test_every_second_epoch_is_kept_for_good(tmp_path):
     config = points(checkpoint={"keep_every_epochs": 2, "every_steps": 2})
     config["trainer"]["epochs"] = 5

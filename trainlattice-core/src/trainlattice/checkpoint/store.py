@@ -218,7 +218,9 @@ def checkpoint_of(path: Path) -> Path:
         for candidate in (path / "checkpoints" / "last.pt", path / "last.pt"):
             if candidate.is_file():
                 return candidate
-        raise CheckpointError(f"{path} has no checkpoints/last.pt and no last.pt")
+        others = sorted(found.name for found in (path / "checkpoints").glob("*.pt"))
+        there = f"; {', '.join(others)} cannot be resumed from" if others else ""
+        raise CheckpointError(f"{path} has no checkpoints/last.pt and no last.pt{there}")
     if not path.exists():
         raise CheckpointError(f"{path} does not exist")
     return path

@@ -19,7 +19,7 @@ COMMANDS = {
     "train": ("trainlattice.cli.train", "Train what a configuration file says."),
     "resume": ("trainlattice.cli.resume", "Continue a run from its last checkpoint."),
     "evaluate": ("trainlattice.cli.evaluate", "Compute the metrics of a checkpoint."),
-    "runs": ("trainlattice.cli.runs", "List, show and compare runs."),
+    "runs": ("trainlattice.cli.runs", "List, show, compare and reproduce runs."),
     "checkpoint": ("trainlattice.cli.checkpoint", "List, verify and inspect checkpoints."),
     "validate": ("trainlattice.cli.validate", "Check a configuration file; create nothing."),
     "plugins": ("trainlattice.cli.plugins", "List plugins and explain their components."),

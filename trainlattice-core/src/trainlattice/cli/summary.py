@@ -26,14 +26,25 @@ def print_summary(result: RunResult) -> None:
     directory = display_path(result.run_dir)
     lines = [
         ("best", best),
-        ("time", f"{_duration(result.seconds)}, {result.global_step} optimizer steps"),
-        ("resume", f"trainlattice resume {shlex.quote(directory)}{_more(result)}"),
+        ("time", f"{_duration(result.seconds)}, {result.global_step} optimizer steps{_skipped(result)}"),
+        ("resume", _how_to_go_on(result, directory)),
     ]
     if result.stop_reason:
         lines.insert(0, ("stopped", result.stop_reason))
     click.echo(f"Run finished: {directory}")
     for label, text in lines:
         click.echo(f"  {label:<8} {text}")
+
+
+def _skipped(result: RunResult) -> str:
+    return f", {result.skipped_steps} skipped" if result.skipped_steps else ""
+
+
+def _how_to_go_on(result: RunResult, directory: str) -> str:
+    assert result.run_dir is not None
+    if not (result.run_dir / "checkpoints" / "last.pt").is_file():
+        return "not possible: weights or the optimizer's state were not finite, see checkpoints/nonfinite.pt"
+    return f"trainlattice resume {shlex.quote(directory)}{_more(result)}"
 
 
 def _more(result: RunResult) -> str:

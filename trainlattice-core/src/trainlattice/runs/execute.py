@@ -194,6 +194,7 @@ def _result(run_dir: Path | None, state: TrainerState, monitor: str, seconds: fl
         state.stop_reason,
         state.validated_at >= 0,
         seconds,
+        state.skipped_steps,
     )
 
 
@@ -222,7 +223,19 @@ def _nothing_to_train(point: ResumePoint, resolution: Resolution) -> RunResult:
 
 def _announce_budget(point: ResumePoint, built: Built, resolution: Resolution) -> None:
     """A schedule keeps the length that it began with, also where trainer.epochs changed."""
-    trainer = resolution.config.trainer
+    trainer, budget = resolution.config.trainer, point.checkpoint.budget
+    if (
+        resolution.config.sections.get("scheduler")
+        and budget is not None
+        and point.state.global_step >= budget
+    ):
+        rate = next(iter(built.parts.updates.values())).next_lr
+        logger.warning(
+            "the schedule ended at step %d: the learning rate stays %g; a longer schedule needs a new run",
+            budget,
+            rate,
+        )
+        return
     derived = total_steps(trainer, steps_per_epoch(built.train, trainer.accumulate))
     if resolution.config.sections.get("scheduler") and point.checkpoint.budget != derived:
         logger.info(

@@ -16,6 +16,7 @@ class RunResult:
     :param global_step: optimizer steps, those of the runs it continues included.
     :param best_metric: best value of ``monitor``, or None.
     :param validated: whether there was a validation at all.
+    :param skipped_steps: windows that updated nothing.
     :param seconds: wall time of the training, from the first step to the last checkpoint.
     """
 
@@ -29,3 +30,4 @@ class RunResult:
     stop_reason: str | None
     validated: bool
     seconds: float
+    skipped_steps: int = 0

@@ -85,8 +85,8 @@ class FiniteGuard:
         clean = self._state.global_step = self._first_step + int(self._clean_steps.item())
         raise NonFiniteError(
             f"the loss or a gradient of step {clean + 1} is not finite; no optimizer has "
-            "seen it, and the last checkpoint is untouched; a smaller optimizer.lr, "
-            "trainer.max_grad_norm or cleaner data may help, and trainer.nonfinite: skip leaves such steps out"
+            "seen it, and the last checkpoint is untouched; cleaner data or, in a new run, a smaller optimizer.lr "
+            "or trainer.max_grad_norm may help; resumed with trainer.nonfinite=skip the run leaves such steps out"
         )
 
 

@@ -89,8 +89,8 @@ class Saver:
 
     def is_due_after(self, epoch: int, *, ends: bool) -> bool:
         """After an epoch; the state in which a run ends is always saved."""
-        every = self.settings.every_epochs
-        return ends or (every is not None and epoch % every == 0)
+        every, kept = self.settings.every_epochs, self.settings.keep_every_epochs
+        return ends or any(number is not None and epoch % number == 0 for number in (every, kept))
 
     def last(self, *, rng: dict[str, Any] | None = None, again: bool = True) -> None:
         """The state between two steps, as ``last.pt``.

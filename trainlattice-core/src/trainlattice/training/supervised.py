@@ -37,6 +37,8 @@ class Supervised(Mode):
         self.ignore_index = getattr(parts.loss, "ignore_index", None)
         self.classifies = getattr(parts.loss, "task", None) == "classification"
         self.broadcasts = getattr(parts.loss, "broadcasts", False)
+        # Where every batch has as many targets as samples, both weigh its accuracy alike.
+        self._counts_targets = self.num_terms is None and self.ignore_index is None
         self._phases = (Phase("optimizer", self.forward, self.averaged, last=True),)
 
     def phases(self, window: Window) -> Iterator[Phase]:
@@ -103,7 +105,6 @@ class Supervised(Mode):
             else:
                 counted = target != self.ignore_index
                 accuracy = (correct & counted).sum().to(torch.float64) / counted.sum()
-            # A loss that weighs classes counts otherwise than a share of targets does.
             own = container.get("counted")
             metrics["accuracy"] = accuracy if own is None else (accuracy, own)
         return metrics
@@ -113,6 +114,10 @@ class Supervised(Mode):
         target = container.get("target")
         if self.classifies and isinstance(target, Tensor) and target.dtype != torch.int64:
             target = container["target"] = class_target(target)
+        if self.classifies and isinstance(target, Tensor) and not self._counts_targets:
+            # What the loss counts may be other than targets: accuracy is a share of these.
+            kept = None if self.ignore_index is None else target != self.ignore_index
+            container["counted"] = target.numel() if kept is None else int(kept.sum())
         if self.num_terms is not None:
             return _number(self.num_terms(get(container, "target", "the loss")))
         if self.ignore_index is None or not isinstance(target, Tensor):
@@ -120,7 +125,6 @@ class Supervised(Mode):
         counted = target != self.ignore_index
         weights = self.loss.weight if isinstance(self.loss, (nn.CrossEntropyLoss, nn.NLLLoss)) else None
         if weights is not None and target.dtype == torch.int64:
-            container["counted"] = int(counted.sum())
             return _number(weights.detach().cpu()[target[counted]].sum())
         return _number(counted.sum())
 

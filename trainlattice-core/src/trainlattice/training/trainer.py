@@ -425,7 +425,9 @@ class Trainer:
         improved = judge(metrics[monitor], self.state, direction, stopping, self._epoch_number)
         if exhausted(self.state, stopping):
             stale = self.state.stale_validations
-            self.request_stop(f"early stopping: {monitor} did not improve in {stale} validations")
+            self.request_stop(
+                f"early stopping: {monitor} did not improve in {stale} validation{'s' * (stale > 1)}"
+            )
         return improved
 
     def _phase_boundary(self, phase: PhaseName, edge: str) -> None:
