@@ -235,7 +235,6 @@ def _announce_budget(point: ResumePoint, built: Built, resolution: Resolution) -
             budget,
             rate,
         )
-        return
     derived = total_steps(trainer, steps_per_epoch(built.train, trainer.accumulate))
     if resolution.config.sections.get("scheduler") and point.checkpoint.budget != derived:
         logger.info(
