@@ -792,7 +792,7 @@ def open_dying(options: DyingOptions) -> Splits:
     "phase",
     [
         "train",
-        pytest.param("val", marks=pytest.mark.xfail(reason="only training heeds the signal", strict=True)),
+        "val",
     ],
 )
 def test_B70_a_signal_that_ends_a_loader_process_too_is_what_counts(tmp_path: Path, phase: str) -> None:

@@ -432,3 +432,25 @@ def test_a_schedule_that_has_ended_is_announced(tmp_path, caplog):
     with caplog.at_level(logging.WARNING):
         train(config, tmp_path, resume=run)
     assert "the schedule ended at step 3: the learning rate stays 0" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("size", "says"), [(12, "it had 20 samples and has 12"), (20, "its content has changed")]
+)
+def test_other_data_than_that_of_the_checkpoint_is_refused_and_nothing_is_created(tmp_path, size, says):
+    def write(generator, samples):
+        for file in ("train.pt", "validation.pt"):
+            features = torch.randn(samples, 4, generator=generator)
+            torch.save({"features": features, "labels": torch.arange(samples) % 3}, tmp_path / file)
+
+    config = tiny(dataset={"name": "tensor", "root": str(tmp_path), "num_classes": 3, "batch_size": 8})
+    write(torch.Generator().manual_seed(0), 20)
+    run = train(config, tmp_path).run_dir
+    config["trainer"]["epochs"] = 3
+    write(torch.Generator().manual_seed(1), size)
+    before = digests(tmp_path)
+    with pytest.raises(CheckpointError, match=f"the train data is not that of .*: {says}"):
+        train(config, tmp_path, resume=run)
+    assert digests(tmp_path) == before
+    write(torch.Generator().manual_seed(0), 20)
+    assert train(config, tmp_path, resume=run).epoch == 3

@@ -63,6 +63,8 @@ def execute_run(
         point.restore_objects(built, callbacks)  # it may not fit: nothing has been created yet
         _announce_budget(point, built, resolution)
     data = fingerprint(built.splits)
+    if point is not None:
+        point.require_same_data(data)
     environment_text = json.dumps(environment(built.strategy.device), indent=2) + "\n"
 
     def fill(run: RunDirectory) -> None:

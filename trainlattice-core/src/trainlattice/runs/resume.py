@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from trainlattice.checkpoint.format import Checkpoint
 from trainlattice.checkpoint.names import step_name
@@ -15,7 +16,7 @@ from trainlattice.contracts.settings import TrainerSettings
 from trainlattice.diagnostics.errors import CheckpointError
 from trainlattice.runs.build import Built
 from trainlattice.runs.chain import continued_run
-from trainlattice.runs.directory import RunDirectory
+from trainlattice.runs.directory import RunDirectory, run_of_checkpoint
 from trainlattice.runs.manifest import read_manifest
 from trainlattice.runs.provenance import component_records, drift, require_installed
 from trainlattice.training.callbacks import CallbackList
@@ -57,6 +58,28 @@ class ResumePoint:
         state, progress = self.state, self.checkpoint.states.get("progress") or {}
         inside = progress.get("windows", 0) if state.stop_reason is None else 0
         return is_complete(settings, state) and not inside
+
+    def require_same_data(self, data: dict[str, Any]) -> None:
+        """As far as both fingerprints tell.
+
+        :param data: of the opened data, as the manifest records it.
+        :raises CheckpointError: if it is not what the checkpoint's run was trained on.
+        """
+        run = run_of_checkpoint(self.path)
+        saved = read_manifest(run).get("data") if run is not None and run.manifest.is_file() else None
+        for name, now in data.items():
+            before = saved.get(name) if isinstance(saved, dict) else None
+            if not isinstance(before, dict):
+                continue
+            if before.get("samples") != now["samples"]:
+                fault = f"it had {before.get('samples')} samples and has {now['samples']}"
+            elif None not in (before.get("hash"), now["hash"]) and before["hash"] != now["hash"]:
+                fault = "its content has changed"
+            else:
+                continue
+            raise CheckpointError(
+                f"the {name} data is not that of {self.path}: {fault}; training on other data is a new run"
+            )
 
     def restore_objects(self, built: Built, callbacks: CallbackList) -> None:
         """Loads models, optimizers and callbacks. Raises CheckpointError if their state does not fit."""

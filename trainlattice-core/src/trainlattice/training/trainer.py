@@ -400,18 +400,22 @@ class Trainer:
             self._heed_signals()
 
         with keeping_rng() as self._training_rng:
-            means = evaluate(
-                self.mode,
-                self.parts.modules(),
-                source,
-                self.strategy.device,
-                self._dtype,
-                self._autocast,
-                on_batch,
-                epoch=self.state.epoch,
-            )
-        self._training_rng = None
-        return means
+            try:
+                return evaluate(
+                    self.mode,
+                    self.parts.modules(),
+                    source,
+                    self.strategy.device,
+                    self._dtype,
+                    self._autocast,
+                    on_batch,
+                    epoch=self.state.epoch,
+                )
+            except Exception:  # a signal may have ended a loader process too: the signal is what counts
+                self._heed_signals()
+                raise
+            finally:
+                self._training_rng = None
 
     def _judge(self, metrics: Mapping[str, float]) -> bool:
         """Compares the monitored metric with the best so far; decides about early stopping."""
