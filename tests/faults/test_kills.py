@@ -44,8 +44,8 @@ CONFIGS = {
     ),
     "asynchronous": config(checkpoint={"async": True}, optimizer={"name": "sgd", "momentum": 0.9}),
 }
-KILLS_EACH = 20
-"""Six configurations: 120 kills; with those of test_saves.py more than 200."""
+KILLS_EACH = 16
+"""Six configurations: 96 kills; with those of test_saves.py more than 200."""
 
 
 @pytest.mark.parametrize("name", CONFIGS)

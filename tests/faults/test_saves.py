@@ -49,7 +49,7 @@ def test_a_kill_before_or_after_any_call_of_any_save_leaves_a_whole_checkpoint(
             shutil.rmtree(chain.directory)
             ended += 1
             number += step
-    assert ended > 100
+    assert ended > 104
 
 
 def traced(arguments: list[str], directory: Path, config: dict[str, Any]) -> subprocess.CompletedProcess[str]:

@@ -37,11 +37,13 @@ class Ended:
 
 
 class _Writing(NamedTuple):
-    """A checkpoint on its way: its names, the value that it is ranked by, and the epoch and step it is of."""
+    """A checkpoint on its way: its names, the value that it is ranked by, the epoch and step of its record, and
+    where the run stood."""
 
     names: list[str]
     value: float | None
     at: tuple[int, int]
+    place: tuple[int, int, int]
 
 
 class Saver:
@@ -59,15 +61,16 @@ class Saver:
         direction = direction_of(trainer.settings.monitor, trainer.settings.monitor_mode)
         self.retention = Retention(settings, direction)
         self._background: Background[list[Path]] = Background()
-        self._writing = _Writing([], None, (0, 0))
+        self._writing = _Writing([], None, (0, 0), (0, 0, 0))
         self._saved_here: tuple[int, int, int] | None = None
-        self._saved_at = self._place()
+        self._saved_at = self._began = self._place()
         self._saved_when = time.monotonic()
 
     def begin(self) -> None:
         """A run that is resumed stands where it was saved. What callbacks would save is tried now: a fault in it
         is to cost no training."""
-        self._saved_at, self._saved_when = self._place(), time.monotonic()
+        self._saved_at = self._began = self._place()
+        self._saved_when = time.monotonic()
         if self.checkpointer is not None:
             self.checkpointer.require_storable(self.trainer)
 
@@ -139,10 +142,9 @@ class Saver:
             names, value = ["nonfinite.pt"], None
         self.finish()
         checkpoint = checkpointer.checkpoint(trainer, rng=rng)
-        self._writing = _Writing(names, value, trainer.recorder.here)
+        self._writing = _Writing(names, value, trainer.recorder.here, self._place())
         if "last.pt" in names:
-            self._saved_at = self._saved_here = self._place()
-            self._saved_when = time.monotonic()
+            self._saved_at, self._saved_when = self._place(), time.monotonic()
         if self.settings.asynchronous:
             copy = host_copy(checkpoint.as_plain())
             self._background.start(lambda: checkpointer.write(Checkpoint.of(copy), names))
@@ -163,6 +165,8 @@ class Saver:
         """They are durable: what they replace may go."""
         assert self.checkpointer is not None
         written = self._writing
+        if "last.pt" in written.names:
+            self._saved_here = written.place
         self.checkpointer.remove(self.retention.written(written.names, written.value))
         for path in paths:
             for call in self.trainer.callbacks.on_checkpoint:
@@ -189,7 +193,10 @@ class Saver:
 
         :param ended: an epoch that the exception kept from being saved.
         """
-        useless = isinstance(error, (NonFiniteError, CheckpointWriteError)) or self._place() == self._saved_at
+        useless = isinstance(error, (NonFiniteError, CheckpointWriteError)) or self._place() in (
+            self._began,
+            self._saved_here,
+        )
         if self.checkpointer is None or useless:
             return
         try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
@@ -65,10 +66,25 @@ class Signals:
             RunInterrupted("SIGINT") if self.stopping == signal.SIGINT else RunTerminated(128 + self.stopping)
         )
 
+    def explains(self, error: Exception) -> bool:
+        """Whether a signal that asked us to stop is what an error comes from: it may have ended loader processes
+        too, and the system may tell of their end first."""
+        if self.stopping is None and is_of_loader(error):
+            with suppress(RuntimeError):  # torch's news of a second process
+                time.sleep(0.2)
+        return self.stopping is not None
+
     def check(self) -> None:
         """Raises the interruption if one was asked for."""
         if self.stopping is not None:
             raise self.interruption()
+
+
+def is_of_loader(error: Exception) -> bool:
+    """Whether an error is what the end of a loader process leads to."""
+    if isinstance(error, RuntimeError):
+        return "DataLoader worker" in str(error)
+    return isinstance(error, (EOFError, ConnectionError))
 
 
 def _tell(text: str) -> None:

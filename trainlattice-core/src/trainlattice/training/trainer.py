@@ -25,7 +25,7 @@ from trainlattice.training.nonfinite import FiniteGuard
 from trainlattice.training.precision import autocast
 from trainlattice.training.recorder import Recorder, RecordSink
 from trainlattice.training.saving import Ended, Saver
-from trainlattice.training.signals import Signals
+from trainlattice.training.signals import Signals, is_of_loader
 from trainlattice.training.state import TrainerState
 from trainlattice.training.step import Stepper, StepResult
 from trainlattice.training.stopping import direction_of, exhausted, judge
@@ -162,12 +162,20 @@ class Trainer:
                 self._heed_signals()
                 self._stop_if_asked()
             self._saver.finish()
+        except Exception as raised:
+            error = raised
+            if self._signals.explains(raised):
+                # It may have come at any point, also in the middle of a step: then what was saved before stands.
+                if not self._in_step:
+                    self._save_and_leave()
+                error = self._signals.interruption()
+                raise error from raised
+            self._saver.emergency()
+            if not self._in_step:
+                self._saver.rescue(raised, self._ended)
+            raise
         except BaseException as raised:
             error = raised
-            if isinstance(raised, Exception):
-                self._saver.emergency()
-                if not self._in_step:
-                    self._saver.rescue(raised, self._ended)
             raise
         finally:
             self.recorder.observed = False
@@ -273,6 +281,20 @@ class Trainer:
         self._heed_signals()
         return (self.is_complete or self._stops_here) and not last
 
+    def _save_and_leave(self) -> None:
+        for attempt in (1, 2):
+            try:
+                if self._ended is not None:
+                    self._save_ended()
+                else:
+                    self._saver.last(again=False)
+                self._saver.finish()
+                return
+            except RuntimeError as error:
+                # torch tells of the end of a loader process wherever that news finds us, also here.
+                if attempt == 2 or not is_of_loader(error):
+                    raise
+
     def _heed_signals(self) -> None:
         """The state is one that can be resumed."""
         if self._signals.stopping is not None:
@@ -290,7 +312,7 @@ class Trainer:
     def _windows(self) -> Iterator[list[Container]]:
         """Micro-batches as the loader makes them, ``accumulate`` at a time; the last window may have fewer."""
         start = self.progress.windows * self.settings.accumulate
-        batches = self._loaded(self.train.batches(self.state.epoch, start))
+        batches = self.train.batches(self.state.epoch, start)
         epoch = self.state.epoch
         while True:
             with self.progress.waiting_for_data():
@@ -301,14 +323,6 @@ class Trainer:
             for container in window:
                 container["epoch"] = epoch
             yield window
-
-    def _loaded(self, batches: Iterator[Any]) -> Iterator[Any]:
-        """A signal to all processes of a group may end loader processes too: the signal is what counts."""
-        try:
-            yield from batches
-        except Exception:
-            self._heed_signals()
-            raise
 
     def _after_step(self, window: Window, result: StepResult) -> None:
         """Counts the step, and logs it where it is due. It counts if any phase was applied."""
@@ -411,9 +425,6 @@ class Trainer:
                     on_batch,
                     epoch=self.state.epoch,
                 )
-            except Exception:  # a signal may have ended a loader process too: the signal is what counts
-                self._heed_signals()
-                raise
             finally:
                 self._training_rng = None
 
