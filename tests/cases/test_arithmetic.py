@@ -275,10 +275,22 @@ def test_B38_a_warmup_as_long_as_the_run_is_a_configuration_error(
     assert not (tmp_path / "runs").exists()
 
 
+@register_loss("bf16_mean", options=Options)
+class Bf16Mean(nn.Module):
+    """A mean in bfloat16, as a loss under autocast may return it: 300 of them, added in bfloat16, end at 256."""
+
+    task = "regression"
+
+    def forward(self, pred: Tensor, target: Tensor) -> Tensor:
+        return ((pred - target) ** 2).to(torch.bfloat16).mean()
+
+
 def test_B39_means_are_exact_in_half_precision(tmp_path: Path) -> None:
     result = train_t1(
         tmp_path,
         table([0.0], [0.0], val=([0.0] * 300, ONES * 300)),
+        batch_size=1,
+        loss={"name": "bf16_mean"},
         trainer={"precision": "bf16"},
     )
     (epoch,) = records(result, "epoch")

@@ -127,12 +127,16 @@ def test_B52_built_in_datasets_load_in_spawned_workers(tmp_path: Path, name: str
     assert len(pickle.loads(pickle.dumps(splits.train))) == len(splits.train)
 
 
-def test_B52_workers_that_are_spawned_give_the_same_batches() -> None:
-    data = TensorData(torch.arange(6.0), torch.arange(6))
-    spawned = MapSource(data, batch_size=4, shuffle=True, seed=0, num_workers=1, start_method="spawn")
-    here = MapSource(data, batch_size=4, shuffle=True, seed=0)
+def test_B52_an_epoch_of_a_built_in_dataset_from_spawned_workers_is_the_same() -> None:
+    from trainlattice_plugin_datasets.digits import open_digits
+    from trainlattice_plugin_datasets.options import DigitsOptions
+
+    data = open_digits(DigitsOptions()).train
+    spawned = MapSource(data, batch_size=500, shuffle=True, seed=0, num_workers=1, start_method="spawn")
+    here = MapSource(data, batch_size=500, shuffle=True, seed=0)
     for ours, theirs in zip(spawned.batches(0), here.batches(0), strict=True):
         assert torch.equal(ours[0], theirs[0])
+        assert torch.equal(ours[1], theirs[1])
 
 
 class WithLambda:
