@@ -97,7 +97,7 @@ def test_a_run_that_fails_by_itself_shows_the_end_of_its_log(
     assert said.code == 2
     (kept,) = temporary.iterdir()
     assert f"fails without any kill; the end of {kept / 'straight.log'}" in said.err
-    assert "trainer.nonfinite: skip" in said.err
+    assert "trainer.nonfinite=skip" in said.err
     assert json.loads((kept / "verification.json").read_text())["kills"] == 3
 
 
