@@ -36,8 +36,8 @@ class ForkServer:
         """Begins a run in a child of the server; its process id.
 
         :param work: ``train`` with a configuration file, or ``resume`` with a run directory.
-        :param more: ``preload`` (names of modules of tests/support that register components), ``fault`` (see
-            faults.py), ``group`` (whether the child leads a process group of its own).
+        :param more: ``fault`` (arguments of :func:`support.faulty.arm`), ``group`` (whether the child leads a
+            process group of its own).
         """
         return int(self._ask({"work": work, "path": str(path), "log": str(log), **more}))
 
@@ -80,7 +80,7 @@ def serve() -> None:
     for component in registry.components():
         _ = component.target
     torch.set_num_threads(1)
-    import support.faulty
+    import support.faulty  # noqa: F401  registers components
 
     importlib.invalidate_caches()
     statuses: dict[int, int] = {}
@@ -106,7 +106,6 @@ def serve() -> None:
             answer = statuses.get(pid)
         out.write(json.dumps(answer) + "\n")
         out.flush()
-    del support
 
 
 def _run(request: dict[str, Any]) -> None:

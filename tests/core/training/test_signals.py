@@ -644,3 +644,18 @@ def test_a_signal_that_comes_while_data_is_waited_for_is_heeded_after_the_step_o
     assert found.code == 143, found.stderr
     assert "SIGTERM: saving last.pt" in found.stderr
     assert checkpoint(found.run)["trainer"]["global_step"] == 3
+
+
+def test_an_error_beside_a_signal_stands_for_itself_and_nothing_is_lost(tmp_path):
+    class FailsToo(Callback):
+        def on_step_end(self, trainer):
+            if trainer.state.global_step == 2:
+                os.kill(os.getpid(), signal.SIGTERM)
+                raise ValueError("on its own account")
+
+    with pytest.raises(ValueError, match="on its own account"):
+        train(tiny(), tmp_path, extra_callbacks=[FailsToo()])
+    (run,) = run_dirs(tmp_path)
+    assert checkpoint(run)["trainer"]["global_step"] == 2
+    assert manifest(run)["status"] == "failed"
+    assert (run / "checkpoints" / "emergency.pt").is_file()

@@ -108,7 +108,7 @@ def seal_of(path: Path) -> str | None:
             return None
         file.seek(size - length)
         tail = file.read()
-    if not tail.startswith(_END) or tail[_END_SIZE:].startswith(_MARK) is False:
+    if not tail.startswith(_END) or not tail.startswith(_MARK, _END_SIZE):
         return None
     return tail[-64:].decode("ascii", errors="replace")
 

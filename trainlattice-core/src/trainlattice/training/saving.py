@@ -123,6 +123,17 @@ class Saver:
         if names:
             self.save(list(dict.fromkeys(names)), value=ended.value)
 
+    def at_once(self, ended: Ended | None) -> None:
+        """What is not saved yet, whether it is due or not; it is on disk when this returns.
+
+        :param ended: an epoch that is over and was not saved, or None inside one.
+        """
+        if ended is None:
+            self.last(again=False)
+        else:
+            self.after_epoch(ended, ends=True)
+        self.finish()
+
     def save(
         self, names: list[str], *, value: float | None = None, rng: dict[str, Any] | None = None
     ) -> None:
@@ -200,8 +211,7 @@ class Saver:
         if self.checkpointer is None or useless:
             return
         try:
-            self.last() if ended is None else self.after_epoch(ended, ends=True)
-            self.finish()
+            self.at_once(ended)
         except TrainLatticeError as failure:  # it must not hide the error that is being raised
             logger.warning("last.pt was not written: %s", failure)
         except Exception as failure:  # a callback's on_checkpoint or state_dict may raise anything

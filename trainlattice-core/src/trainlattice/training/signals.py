@@ -67,9 +67,11 @@ class Signals:
         )
 
     def explains(self, error: Exception) -> bool:
-        """Whether a signal that asked us to stop is what an error comes from: it may have ended loader processes
-        too, and the system may tell of their end first."""
-        if self.stopping is None and is_of_loader(error):
+        """Whether a signal that asked us to stop is what an error of a loader process comes from: it may have ended
+        that process too, and the system may tell of its end first. Any other error stands for itself."""
+        if not is_of_loader(error):
+            return False
+        if self.stopping is None:
             with suppress(RuntimeError):  # torch's news of a second process
                 time.sleep(0.2)
         return self.stopping is not None

@@ -284,11 +284,7 @@ class Trainer:
     def _save_and_leave(self) -> None:
         for attempt in (1, 2):
             try:
-                if self._ended is not None:
-                    self._save_ended()
-                else:
-                    self._saver.last(again=False)
-                self._saver.finish()
+                self._saver.at_once(self._ended)
                 return
             except RuntimeError as error:
                 # torch tells of the end of a loader process wherever that news finds us, also here.
