@@ -14,16 +14,16 @@ from trainlattice.config.resolve import resolve_file
 from trainlattice.diagnostics.errors import CheckpointError, PluginError, TrainLatticeError, UsageError
 from trainlattice.runs.chain import Chain, Record, joined_records, read_chain
 from trainlattice.runs.child import Child, last_lines
-from trainlattice.runs.compare import MetricDifference, compare_records
+from trainlattice.runs.compare import compare_records
 from trainlattice.runs.directory import RunDirectory
 from trainlattice.runs.manifest import read_manifest, status_of
+from trainlattice.runs.proof import Proof
 from trainlattice.runs.provenance import component_records, pins_of_changed, plugin_records, require_installed
 from trainlattice.runs.rerun import Request, differing_data
 from trainlattice.runs.showing import run_directory
 from trainlattice.runs.stored import stored_config, stored_json
 
 if TYPE_CHECKING:
-    from trainlattice.checkpoint.identity import PartIdentity
     from trainlattice.config.resolved import ResolvedConfig
 
 _DECISIVE = (
@@ -50,7 +50,7 @@ _LENGTH = ("epochs", "max_steps")
 
 
 @dataclass(frozen=True)
-class Reproduction:
+class Reproduction(Proof):
     """What came out.
 
     :param rerun: the directory of the run that was made.
@@ -64,22 +64,6 @@ class Reproduction:
     until: int | None
     missing: list[str]
     notes: list[str]
-    parts: list[PartIdentity]
-    records: MetricDifference
-
-    @property
-    def same(self) -> bool:
-        return self.records.same and all(part.same for part in self.parts)
-
-    def as_json(self) -> dict[str, Any]:
-        return {
-            **vars(self),
-            "same": self.same,
-            "run": str(self.run),
-            "rerun": str(self.rerun),
-            "parts": [part.as_json() for part in self.parts],
-            "records": self.records.as_json(),
-        }
 
 
 def reproduce(
@@ -104,7 +88,7 @@ def reproduce(
     parts = compare_checkpoints(original.last, made.checkpoints / "last.pt", only=WEIGHTS)
     sides = original.chain.records, joined_records(made.path)
     records = compare_records(*(_until(side, original.until) for side in sides))
-    return Reproduction(path, made.path, original.until, rerun.missing, notes, parts, records)
+    return Reproduction(parts, records, path, made.path, original.until, rerun.missing, notes)
 
 
 class _Original:

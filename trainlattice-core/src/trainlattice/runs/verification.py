@@ -18,10 +18,11 @@ from trainlattice.config.resolve import resolve_file
 from trainlattice.diagnostics.errors import TrainLatticeError, UsageError
 from trainlattice.runs.chain import Record, joined_records
 from trainlattice.runs.child import Child, last_lines, run_in, runs_dir_is
-from trainlattice.runs.compare import MetricDifference, compare_records
+from trainlattice.runs.compare import compare_records
+from trainlattice.runs.proof import Proof
 
 if TYPE_CHECKING:
-    from trainlattice.checkpoint.identity import PartIdentity
+    pass
 
 REPORT = "verification.json"
 _SHORTEST = 0.01
@@ -45,7 +46,7 @@ class Kill:
 
 
 @dataclass(frozen=True)
-class Verification:
+class Verification(Proof):
     """What came out.
 
     :param seed: of the instants.
@@ -61,23 +62,9 @@ class Verification:
     seconds: float
     steps: int
     kills: list[Kill]
-    parts: list[PartIdentity]
-    records: MetricDifference
-
-    @property
-    def same(self) -> bool:
-        return self.records.same and all(part.same for part in self.parts)
 
     def as_json(self) -> dict[str, Any]:
-        return {
-            **vars(self),
-            "same": self.same,
-            "straight": str(self.straight),
-            "resumed": str(self.resumed),
-            "kills": [asdict(kill) for kill in self.kills],
-            "parts": [part.as_json() for part in self.parts],
-            "records": self.records.as_json(),
-        }
+        return {**super().as_json(), "kills": [asdict(kill) for kill in self.kills]}
 
 
 def verify_resume(
@@ -120,7 +107,7 @@ def verify_resume(
         for part in compare_checkpoints(straight / "checkpoints" / name, resumed / "checkpoints" / name)
     ]
     records = compare_records(joined_records(straight), joined_records(resumed))
-    found = Verification(str(config), seed, straight, resumed, seconds, steps, trial.kills, parts, records)
+    found = Verification(parts, records, str(config), seed, straight, resumed, seconds, steps, trial.kills)
     (directory / REPORT).write_text(json.dumps(found.as_json(), indent=2) + "\n", encoding="utf-8")
     return found
 
