@@ -64,6 +64,13 @@ def write_by_hand(held: list[torch.Tensor], path: Path) -> None:
         os.fsync(file.fileno())
 
 
+def replace_by_hand(held: list[torch.Tensor], path: Path) -> None:
+    """As a save must: the file that stands is replaced only when the new one is on disk."""
+    temporary = path.with_suffix(".tmp")
+    write_by_hand(held, temporary)
+    os.replace(temporary, path)
+
+
 def read_by_hand(path: Path, *, hashed: bool) -> None:
     sha256, buffer = hashlib.sha256(), bytearray(1 << 20)
     with open(path, "rb", buffering=0) as file:
@@ -78,18 +85,21 @@ def rows(directory: Path, megabytes: int) -> dict[str, tuple[Callable[[], Any], 
     held = tensors(saved.states)
     store = CheckpointStore(directory)
     store.save(saved, ["last.pt"])
-    hand, torch_file, last = directory / "hand.bin", directory / "torch.bin", directory / "last.pt"
+    hand, replaced = directory / "hand.bin", directory / "replaced.bin"
+    torch_file, last = directory / "torch.bin", directory / "last.pt"
 
     def torch_save() -> None:
-        with open(torch_file, "wb") as file:
-            torch.save(saved.as_plain(), file)
-            file.flush()
+        temporary = torch_file.with_suffix(".tmp")
+        torch.save(saved.as_plain(), temporary)  # by name: to a file object it is slower
+        with open(temporary, "rb") as file:
             os.fsync(file.fileno())
+        os.replace(temporary, torch_file)
 
     return {
-        "write by hand, fsync": (lambda: write_by_hand(held, hand), None),
-        "torch.save, fsync": (torch_save, "write by hand, fsync"),
-        "durable save": (lambda: store.save(saved, ["last.pt"]), "write by hand, fsync"),
+        "write by hand over the same file, fsync": (lambda: write_by_hand(held, hand), None),
+        "write by hand, fsync, replace": (lambda: replace_by_hand(held, replaced), None),
+        "torch.save, fsync, replace": (torch_save, "write by hand, fsync, replace"),
+        "durable save": (lambda: store.save(saved, ["last.pt"]), "write by hand, fsync, replace"),
         "read and hash by hand": (lambda: read_by_hand(last, hashed=True), None),
         "verified load": (lambda: load(last), "read and hash by hand"),
         "read by hand": (lambda: read_by_hand(last, hashed=False), None),

@@ -3,20 +3,29 @@
 from __future__ import annotations
 
 import hashlib
-import mmap
 import os
 import shutil
+from io import RawIOBase
 from pathlib import Path
+
+_CHUNK = 1 << 20
 
 
 def digest(path: Path) -> tuple[str, int]:
-    """sha256 and size in bytes of a file. Hashes it in one call, so that other threads run meanwhile."""
-    with open(path, "rb") as file:
+    """sha256 and size in bytes of a file. Other threads run meanwhile."""
+    with open(path, "rb", buffering=0) as file:
         size = os.fstat(file.fileno()).st_size
-        if not size:  # nothing cannot be mapped
-            return hashlib.sha256().hexdigest(), 0
-        with mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ) as content:
-            return hashlib.sha256(content).hexdigest(), size
+        return hash_bytes(file, size).hexdigest(), size
+
+
+def hash_bytes(file: RawIOBase, count: int) -> hashlib._Hash:
+    """The sha256 of the next ``count`` bytes, or of those that are left. One buffer for all: mapping the file would
+    cost a tenth more."""
+    sha256, buffer = hashlib.sha256(), memoryview(bytearray(min(_CHUNK, max(count, 1))))
+    while count > 0 and (read := file.readinto(buffer[: min(_CHUNK, count)])):
+        sha256.update(buffer[:read])
+        count -= read
+    return sha256
 
 
 def write_durably(path: Path, text: str) -> None:
