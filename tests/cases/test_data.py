@@ -20,6 +20,7 @@ from trainlattice import Options, register_model  # noqa: E402
 from trainlattice.contracts.records import DatasetContract  # noqa: E402
 from trainlattice.data import Splits, TensorData  # noqa: E402
 from trainlattice.data.loader import MapSource  # noqa: E402
+from trainlattice.data.source import LEFT_OUT  # noqa: E402
 from trainlattice.data.stream import StreamSource  # noqa: E402
 from trainlattice.diagnostics.errors import TrainLatticeError  # noqa: E402
 
@@ -71,7 +72,8 @@ class Stream:
 
 
 def ids(source: StreamSource, epoch: int = 0, start: int = 0) -> list[int]:
-    return [int(value) for batch in source.batches(epoch, start) for value in batch[0]]
+    batches = (batch for batch in source.batches(epoch, start) if batch is not LEFT_OUT)
+    return [int(value) for batch in batches for value in batch[0]]
 
 
 @pytest.mark.filterwarnings("ignore:This DataLoader will create")  # more workers than this machine has cores

@@ -11,6 +11,7 @@ from trainlattice import Options, register_dataset
 from trainlattice.contracts.records import DatasetContract
 from trainlattice.data import Splits, TensorData
 from trainlattice.data.container import BatchError
+from trainlattice.data.source import LEFT_OUT
 from trainlattice.data.stream import StreamSource
 from trainlattice.diagnostics.errors import ConfigError
 
@@ -43,7 +44,7 @@ def source(dataset, **arguments):
 
 
 def ids(batches):
-    return [batch[0].int().tolist() for batch in batches]
+    return [batch[0].int().tolist() for batch in batches if batch is not LEFT_OUT]
 
 
 def test_batches_are_collated_in_the_order_of_the_stream_and_the_last_is_ragged():

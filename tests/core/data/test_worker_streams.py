@@ -21,6 +21,7 @@ from trainlattice import Callback, Options, register_dataset
 from trainlattice.checkpoint.rng import capture_rng
 from trainlattice.contracts.records import DatasetContract
 from trainlattice.data import Splits, TensorData
+from trainlattice.data.source import LEFT_OUT
 from trainlattice.data.stream import StreamSource
 
 pytestmark = pytest.mark.torch
@@ -108,7 +109,7 @@ def batches(kind, num_workers, epoch=0, start=0, *, batch_size=3, drop_last=Fals
     source = StreamSource(
         kind(), batch_size=batch_size, seed=seed, num_workers=num_workers, drop_last=drop_last
     )
-    return [batch.int().tolist() for batch in source.batches(epoch, start)]
+    return [batch.int().tolist() for batch in source.batches(epoch, start) if batch is not LEFT_OUT]
 
 
 @pytest.mark.filterwarnings("ignore:This DataLoader will create 4 worker")

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Protocol
 
+LEFT_OUT = object()
+"""In place of a batch that was read only to be left out, so that whoever waits can look up meanwhile."""
+
 
 class BatchSource(Protocol):
     """Batches, epoch by epoch; a pure function of the seed, the epoch and the data.
@@ -21,7 +24,8 @@ class BatchSource(Protocol):
         ...
 
     def batches(self, epoch: int, start: int = 0) -> Iterator[Any]:
-        """The batches of an epoch from the given one on; touches no global random state of this process."""
+        """The batches of an epoch from the given one on; touches no global random state of this process. A source
+        that cannot begin in the middle yields ``LEFT_OUT`` for each batch before it."""
         ...
 
     def state_dict(self) -> dict[str, Any]:

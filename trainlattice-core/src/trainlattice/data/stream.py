@@ -14,6 +14,7 @@ from torch.utils.data._utils import worker as worker_module
 from trainlattice.data.container import BatchError
 from trainlattice.data.fetching import Check
 from trainlattice.data.seeding import mixed_seed, seeded
+from trainlattice.data.source import LEFT_OUT
 from trainlattice.data.workers import StartMethod, worker_batches
 
 
@@ -66,7 +67,7 @@ class StreamSource:
         return None if size is None else -(-size // self.batch_size)
 
     def batches(self, epoch: int, start: int = 0) -> Iterator[Any]:
-        """The batches of one epoch; what lies before ``start`` is left out."""
+        """The batches of one epoch; what lies before ``start`` is left out, a ``LEFT_OUT`` for each."""
         held = self._state
         continues = held is not None and held["place"] == [epoch, start]
         stream = _Batches(
@@ -91,8 +92,8 @@ class StreamSource:
                 start_method=self.start_method,
             )
         if not continues:
-            batches = islice(batches, start, None)
-        return self._consumed(batches, epoch, start) if self._remembers else batches
+            yield from (LEFT_OUT for _ in islice(batches, start))
+        yield from self._consumed(batches, epoch, start) if self._remembers else batches
 
     def _consumed(self, batches: Iterator[Any], epoch: int, start: int) -> Iterator[Any]:
         for number, (batch, state) in enumerate(batches, start=start + 1):

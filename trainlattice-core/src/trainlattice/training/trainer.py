@@ -13,7 +13,7 @@ from torch import nn
 
 from trainlattice.contracts.settings import CheckpointSettings, TrainerSettings
 from trainlattice.data.container import BatchError, Container, container_of
-from trainlattice.data.source import BatchSource
+from trainlattice.data.source import LEFT_OUT, BatchSource
 from trainlattice.diagnostics.errors import NonFiniteError, TrainLatticeError
 from trainlattice.training.accumulators import WeightedMeans
 from trainlattice.training.callbacks import CallbackList, PhaseName
@@ -308,7 +308,7 @@ class Trainer:
     def _windows(self) -> Iterator[list[Container]]:
         """Micro-batches as the loader makes them, ``accumulate`` at a time; the last window may have fewer."""
         start = self.progress.windows * self.settings.accumulate
-        batches = self.train.batches(self.state.epoch, start)
+        batches = self._batches(start)
         epoch = self.state.epoch
         while True:
             with self.progress.waiting_for_data():
@@ -319,6 +319,14 @@ class Trainer:
             for container in window:
                 container["epoch"] = epoch
             yield window
+
+    def _batches(self, start: int) -> Iterator[Any]:
+        """Signals are heeded also while a stream is read up to where the run was interrupted."""
+        for batch in self.train.batches(self.state.epoch, start):
+            if batch is LEFT_OUT:
+                self._heed_signals()
+            else:
+                yield batch
 
     def _after_step(self, window: Window, result: StepResult) -> None:
         """Counts the step, and logs it where it is due. It counts if any phase was applied."""
