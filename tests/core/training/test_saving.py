@@ -140,8 +140,8 @@ def test_last_is_written_at_the_next_step_after_some_seconds(tmp_path, monkeypat
     assert saves(run) == [(step, ["last.pt"]) for step in expected]
 
 
-def test_a_validation_inside_an_epoch_does_not_put_off_what_is_due(tmp_path, monkeypatch):
-    """best.pt is no last.pt."""
+def test_the_best_model_so_far_is_also_the_newest_checkpoint(tmp_path, monkeypatch):
+    """Else last.pt would point back to a best.pt that is overwritten."""
     clock = Clock()
     monkeypatch.setattr(saving, "time", SimpleNamespace(monotonic=lambda: clock.now))
     config = points(checkpoint={"every_seconds": 2.0})
@@ -149,12 +149,18 @@ def test_a_validation_inside_an_epoch_does_not_put_off_what_is_due(tmp_path, mon
     config["trainer"] |= {"validate_every_steps": 1, "epochs": 1}
     run = train(config, tmp_path, extra_callbacks=[clock]).run_dir
     assert saves(run) == [
-        (1, ["best.pt"]),
-        (2, ["best.pt"]),
-        (2, ["last.pt"]),
-        (3, ["best.pt"]),
+        (1, ["last.pt", "best.pt"]),
+        (2, ["last.pt", "best.pt"]),
+        (3, ["last.pt", "best.pt"]),
         (3, ["last.pt"]),
     ]
+
+
+@pytest.mark.parametrize(("every", "expected"), [(3, [3, 6]), (1, [1, 2, 3, 4, 5, 6]), (2, [2, 4, 6])])
+def test_every_steps_counts_the_last_step_of_an_epoch(tmp_path, every, expected):
+    """Three steps an epoch; no epoch is due."""
+    run = train(points(checkpoint={"every_steps": every, "every_epochs": None}), tmp_path).run_dir
+    assert saves(run) == [(step, ["last.pt"]) for step in expected]
 
 
 @pytest.mark.parametrize(
@@ -292,8 +298,8 @@ def test_a_checkpoint_that_is_only_among_the_best_is_written_too(tmp_path):
     config = {**scripted([2.0, 1.0, 3.0]), "checkpoint": {"keep_best": 2, "every_epochs": 3}}
     run = train(config, tmp_path).run_dir
     assert saves(run) == [
-        (1, ["best.pt", *steps(1)]),
-        (2, ["best.pt", *steps(2)]),
+        (1, ["last.pt", "best.pt", *steps(1)]),
+        (2, ["last.pt", "best.pt", *steps(2)]),
         (3, ["last.pt"]),
     ]
     assert checkpoint(run, "best.pt")["trainer"]["best_step"] == 2

@@ -30,6 +30,10 @@ class ProgressBar(Callback):
         )
         self.task = self.bar.add_task("", total=None, numbers="")
 
+    def on_run_start(self, trainer: Trainer) -> None:
+        """A run that is resumed inside an epoch is not told of its start again."""
+        self.on_epoch_start(trainer)
+
     def on_epoch_start(self, trainer: Trainer) -> None:
         epoch, epochs = trainer.state.epoch + 1, trainer.settings.epochs
         description = f"epoch {epoch}/{epochs}" if epochs is not None else f"epoch {epoch}"

@@ -100,6 +100,8 @@ class WarningRecords(logging.Handler):
         self._recording = True
         try:
             self.trainer.event("warning", message=record.getMessage())
+        except Exception:  # the warning may come while an error is handled, and must not take its place
+            self.handleError(record)
         finally:
             self._recording = False
 

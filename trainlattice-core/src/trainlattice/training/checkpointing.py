@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
+from trainlattice.checkpoint.background import host_copy
 from trainlattice.checkpoint.capture import Stateful, capture, restore
 from trainlattice.checkpoint.format import Checkpoint
 from trainlattice.checkpoint.rng import capture_rng, restore_rng
@@ -22,6 +23,19 @@ from trainlattice.training.nonfinite import all_finite
 if TYPE_CHECKING:
     from trainlattice.training.mode import Mode, Parts
     from trainlattice.training.trainer import Trainer
+
+
+@dataclass(frozen=True)
+class Boundary:
+    """What the end of an epoch and a validation may change of the state between two steps: as it was before. A run
+    that is saved meanwhile does them again when it is resumed."""
+
+    rng: dict[str, Any]
+    callbacks: dict[str, Any]
+
+    @classmethod
+    def here(cls, callbacks: CallbackList) -> Boundary:
+        return cls(capture_rng(), host_copy(callbacks.state_dict()))
 
 
 @dataclass(frozen=True)
@@ -56,25 +70,32 @@ class Checkpointer:
         return None
 
     def require_storable(self, trainer: Trainer) -> None:
-        """Raises CheckpointWriteError for what callbacks would save and nobody could load."""
+        """Raises CheckpointWriteError for what a callback, the mode or another component would save and nobody
+        could load."""
         for name, callback in trainer.callbacks.named:
             self.store.require_storable(callback.state_dict(), f"the state of the callback {name!r}")
+        for name, held in _stateful(trainer.parts, trainer.mode, trainer.callbacks).items():
+            if not name.startswith(("model/", "update/", "callbacks")):  # torch's own, and large
+                self.store.require_storable(held.state_dict(), f"the state of {name}")
 
     def checkpoint(
-        self, trainer: Trainer, *, kind: str = "resume", rng: dict[str, Any] | None = None
+        self, trainer: Trainer, boundary: Boundary | None = None, *, kind: str = "resume"
     ) -> Checkpoint:
         """The state as it is now; its tensors are those of the Trainer.
 
-        :param rng: random states, where the current ones are not those of training.
+        :param boundary: what is not to be taken as it is now, but as it was between two steps.
         """
+        states = capture(_stateful(trainer.parts, trainer.mode, trainer.callbacks))
+        if boundary is not None:
+            states["callbacks"] = boundary.callbacks
         return Checkpoint(
             states={
-                **capture(_stateful(trainer.parts, trainer.mode, trainer.callbacks)),
+                **states,
                 "progress": trainer.progress.state_dict(),
                 "data": trainer.train.state_dict(),
             },
             trainer=trainer.state.state_dict(),
-            rng=rng if rng is not None else capture_rng(),
+            rng=boundary.rng if boundary is not None else capture_rng(),
             config=self.config,
             order=ORDER_VERSION,
             budget=self.budget,

@@ -41,10 +41,16 @@ class Recorder:
         return self.trainer.epoch_number, self.trainer.state.global_step
 
     def write(self, kind: str, content: Mapping[str, Any], at: tuple[int, int] | None = None) -> None:
-        """A record of a type of the schema.
+        """A record of a type of the schema: :meth:`put`, then :meth:`tell`.
 
         :param at: epoch and step that it is about, where the run has gone on since.
         """
+        self.tell(self.put(kind, content, at))
+
+    def put(
+        self, kind: str, content: Mapping[str, Any], at: tuple[int, int] | None = None
+    ) -> dict[str, Any]:
+        """Writes a record; callbacks do not know of it yet."""
         epoch, step = at or self.here
         place = {"type": kind, "epoch": epoch, "step": step}
         if not place.keys().isdisjoint(content):
@@ -52,6 +58,10 @@ class Recorder:
             raise TrainLatticeError(f"a metric cannot be called {taken}: a record says so of itself")
         record = {**place, **content}
         self.sink.write(record)
+        return record
+
+    def tell(self, record: Mapping[str, Any]) -> None:
+        """Shows a record to the callbacks."""
         if self.observed:
             for call in self.observers:
                 call(self.trainer, record)

@@ -6,7 +6,7 @@ import logging
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from trainlattice.checkpoint.background import Background, host_copy
 from trainlattice.checkpoint.format import Checkpoint
@@ -67,10 +67,12 @@ class Saver:
         self._saved_when = time.monotonic()
 
     def begin(self) -> None:
-        """A run that is resumed stands where it was saved. What callbacks would save is tried now: a fault in it
-        is to cost no training."""
+        """A run that is resumed stands where it was saved."""
         self._saved_at = self._began = self._place()
         self._saved_when = time.monotonic()
+
+    def require_storable(self) -> None:
+        """What components would save is tried before the first step: a fault in it is to cost no training."""
         if self.checkpointer is not None:
             self.checkpointer.require_storable(self.trainer)
 
@@ -95,33 +97,36 @@ class Saver:
         every, kept = self.settings.every_epochs, self.settings.keep_every_epochs
         return ends or any(number is not None and epoch % number == 0 for number in (every, kept))
 
-    def last(self, *, rng: dict[str, Any] | None = None, again: bool = True) -> None:
+    def last(self, *, again: bool = True) -> None:
         """The state between two steps, as ``last.pt``.
 
-        :param rng: random states of training, where the current ones are those of a validation.
         :param again: whether to write what this run has just written once more.
         """
-        if not again and rng is None and self._place() == self._saved_here:
+        if not again and self._place() == self._saved_here:
             return
-        self.save(self.retention.last(self.trainer.state.global_step, None), rng=rng)
+        self.save(self.retention.last(self.trainer.state.global_step, None))
 
     def best(self, value: float, *, improved: bool) -> None:
         """After a validation in the middle of an epoch."""
-        names = self.retention.ranked(value, self.trainer.state.global_step, improved=improved)
-        if names:
-            self.save(names, value=value)
+        step = self.trainer.state.global_step
+        ranked = self.retention.ranked(value, step, improved=improved)
+        if ranked:
+            self._save_as(self.retention.last(step, None), ranked, value)
 
     def after_epoch(self, ended: Ended, *, ends: bool) -> None:
-        """
+        """Saves where it is due, and what is among the best.
+
         :param ends: whether the run ends here.
         """
-        step, names = self.trainer.state.global_step, []
-        if self.is_due_after(self.trainer.state.epoch, ends=ends):
-            names += self.retention.last(step, ended.epoch)
+        step, ranked = self.trainer.state.global_step, []
         if ended.value is not None:
-            names += self.retention.ranked(ended.value, step, improved=ended.improved)
-        if names:
-            self.save(list(dict.fromkeys(names)), value=ended.value)
+            ranked = self.retention.ranked(ended.value, step, improved=ended.improved)
+        if ranked or self.is_due() or self.is_due_after(self.trainer.state.epoch, ends=ends):
+            self._save_as(self.retention.last(step, ended.epoch), ranked, ended.value)
+
+    def _save_as(self, last: list[str], ranked: list[str], value: float | None) -> None:
+        """What is written is always the newest too: ``last.pt`` never points back to a best one that is gone."""
+        self.save(list(dict.fromkeys([*last, *ranked])), value=value)
 
     def at_once(self, ended: Ended | None) -> None:
         """What is not saved yet, whether it is due or not; it is on disk when this returns.
@@ -134,12 +139,11 @@ class Saver:
             self.after_epoch(ended, ends=True)
         self.finish()
 
-    def save(
-        self, names: list[str], *, value: float | None = None, rng: dict[str, Any] | None = None
-    ) -> None:
+    def save(self, names: list[str], *, value: float | None = None) -> None:
         """Only what is finite, after every record up to here is on disk, goes over an earlier checkpoint."""
         trainer, checkpointer = self.trainer, self.checkpointer
         trainer.require_finite()
+        self.finish()  # it writes a record
         trainer.services.records.flush()
         if checkpointer is None:
             return
@@ -151,11 +155,9 @@ class Saver:
                     "over; a smaller optimizer.lr or trainer.max_grad_norm may help"
                 )
             names, value = ["nonfinite.pt"], None
-        self.finish()
-        checkpoint = checkpointer.checkpoint(trainer, rng=rng)
+        checkpoint = checkpointer.checkpoint(trainer, trainer.boundary)
         self._writing = _Writing(names, value, trainer.recorder.here, self._place())
-        if "last.pt" in names:
-            self._saved_at, self._saved_when = self._place(), time.monotonic()
+        self._saved_at, self._saved_when = self._place(), time.monotonic()
         if self.settings.asynchronous:
             copy = host_copy(checkpoint.as_plain())
             self._background.start(lambda: checkpointer.write(Checkpoint.of(copy), names))
@@ -189,8 +191,10 @@ class Saver:
         if self.checkpointer is None:
             return
         try:
-            if self._background.is_busy:
-                self._background.take()
+            self.finish()
+        except Exception as failure:  # what was on its way was not written, or a callback's on_checkpoint raised
+            logger.warning("the checkpoint before it: %s", failure)
+        try:
             checkpoint = self.checkpointer.checkpoint(self.trainer, kind="emergency")
             self.checkpointer.write(checkpoint, ["emergency.pt"])
         except TrainLatticeError as failure:  # it must not hide the error that is being raised

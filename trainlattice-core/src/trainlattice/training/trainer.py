@@ -14,10 +14,10 @@ from torch import nn
 from trainlattice.contracts.settings import CheckpointSettings, TrainerSettings
 from trainlattice.data.container import BatchError, Container, container_of
 from trainlattice.data.source import LEFT_OUT, BatchSource
-from trainlattice.diagnostics.errors import NonFiniteError, TrainLatticeError
+from trainlattice.diagnostics.errors import CheckpointWriteError, NonFiniteError, TrainLatticeError
 from trainlattice.training.accumulators import WeightedMeans
 from trainlattice.training.callbacks import CallbackList, PhaseName
-from trainlattice.training.checkpointing import Checkpointer
+from trainlattice.training.checkpointing import Boundary, Checkpointer
 from trainlattice.training.epoch import EpochProgress
 from trainlattice.training.length import is_complete, is_over, steps_per_epoch, total_steps
 from trainlattice.training.mode import Mode, Parts, Window, parameter_dtype
@@ -99,7 +99,8 @@ class Trainer:
         self.recorder = Recorder(self, services.records, self.callbacks.log_metrics)
         self._saver = Saver(self, services.checkpointer, services.saving)
         self._signals = Signals()
-        self._training_rng: dict[str, Any] | None = None
+        self.boundary: Boundary | None = None
+        """The state between two steps, while what follows them is under way."""
         self._training_modes: list[tuple[nn.Module, bool]] = []
         self._in_step = False
         self._ended: Ended | None = None
@@ -154,6 +155,7 @@ class Trainer:
             for call in self.callbacks.on_run_start:
                 call(self)
             self.recorder.observed = True
+            self._saver.require_storable()
             self._stop_if_asked()
             while not is_over(self.settings, self.state, self.progress.windows):
                 self._epoch()
@@ -170,7 +172,8 @@ class Trainer:
                     self._save_and_leave()
                 error = self._signals.interruption()
                 raise error from raised
-            self._saver.emergency()
+            if not isinstance(raised, CheckpointWriteError):  # it would not be written either
+                self._saver.emergency()
             if not self._in_step:
                 self._saver.rescue(raised, self._ended)
             raise
@@ -186,7 +189,7 @@ class Trainer:
 
     def _epoch(self) -> None:
         self._epoch_number = self.state.epoch + 1
-        for call in self.callbacks.on_epoch_start:
+        for call in self.callbacks.on_epoch_start if not self.progress.windows else ():
             call(self)
         metrics = self._train_epoch()
         if not self._exhausted:
@@ -197,6 +200,7 @@ class Trainer:
             value, improved = self._validate_once()
             metrics |= self.state.validation
         self.state.epoch += 1
+        self.boundary = None
         self.progress = EpochProgress()
         self._ended = Ended(value, improved, self.state.epoch)
         self.recorder.write("epoch", metrics)
@@ -212,6 +216,7 @@ class Trainer:
         if self.val is not None:
             value, improved = self._validate_once(at="step")
             metrics |= self.state.validation
+        self.boundary = None
         self._ended = Ended(value, improved, None)
         self.recorder.write("epoch", {"partial": True, **metrics})
         by_length = f"max_steps: {self.settings.max_steps} optimizer steps"
@@ -234,7 +239,9 @@ class Trainer:
         self.event("stop", reason=reason)
 
     def _train_epoch(self) -> dict[str, float]:
-        self._phase_boundary("train", "start")
+        """The rest of an epoch; where it was resumed, its start has been told of."""
+        if not self.progress.windows:
+            self._phase_boundary("train", "start")
         self._require_training_mode()
         self._training_modes = _modes(self.parts)
         self.progress.start()
@@ -256,6 +263,7 @@ class Trainer:
         if not self.progress.windows:
             raise BatchError(f"the training data yields no batch in epoch {self._epoch_number}")
         self._guard.require_clean()
+        self.boundary = Boundary.here(self.callbacks)
         self._phase_boundary("train", "end")
         metrics = {f"train_{name}": value for name, value in self.progress.means.compute().items()}
         return metrics | self.progress.summary() | self._memory() | {"lr": self._next_lr()}
@@ -294,12 +302,12 @@ class Trainer:
     def _heed_signals(self) -> None:
         """The state is one that can be resumed."""
         if self._signals.stopping is not None:
-            self._saver.last(rng=self._training_rng, again=False)
+            self._saver.last(again=False)
             self._saver.finish()
             self._signals.check()
         if self._signals.save:
             self._signals.save = False
-            self._saver.last(rng=self._training_rng)
+            self._saver.last()
 
     def _is_last_window(self) -> bool:
         """A run that ends with an epoch completes it, with its record and validation."""
@@ -338,7 +346,6 @@ class Trainer:
         state.nonfinite_updates += skipped.count("skipped as not finite")
         if applied:
             self._guard.count_step()
-        self._in_step = False
         logs = applied and state.global_step % self.settings.log_every == 0
         step_means = WeightedMeans()
         for measured, weight in zip(result.measured, result.weights, strict=True):
@@ -346,18 +353,21 @@ class Trainer:
                 self.progress.means.add(measured, weight)
             if logs or skipped:
                 step_means.add(measured, weight)
+        records = [self._log_step(step_means)] if logs else []
+        for reason in skipped:
+            details = {"event": "skipped_step", "reason": reason, **step_means.compute()}
+            records.append(self.recorder.put("event", details))
+        self._in_step = False  # counted and recorded: what fails from here on costs nothing
         for container in window if self.callbacks.on_batch_end else ():
             for call in self.callbacks.on_batch_end:
                 call(self, "train", container)
-        if logs:
-            self._log_step(step_means)
-        for reason in skipped:
-            self.event("skipped_step", reason=reason, **step_means.compute())
+        for record in records:
+            self.recorder.tell(record)
         if "skipped as not finite" in skipped:
             self._guard.require_clean()
             self._guard.require_budget()
 
-    def _log_step(self, means: WeightedMeans) -> None:
+    def _log_step(self, means: WeightedMeans) -> dict[str, Any]:
         """One transfer from the device holds every number of the record, and whether all is finite."""
         update = self._first_update()
         if update.grad_norm is not None:
@@ -372,7 +382,7 @@ class Trainer:
                 if self.state.global_step == counted - 1:  # it was this step: what it measured is of interest
                     self.event("skipped_step", reason="skipped as not finite", **metrics)
                 raise
-        self.recorder.write("batch", {**metrics, "lr": update.applied_lr, **self.progress.rates()})
+        return self.recorder.put("batch", {**metrics, "lr": update.applied_lr, **self.progress.rates()})
 
     # --- validation ------------------------------------------------------------------------------
 
@@ -387,7 +397,9 @@ class Trainer:
 
     def _validate_inside_epoch(self) -> None:
         with self.progress.paused():
+            self.boundary = Boundary.here(self.callbacks)
             value, improved = self._validate_once(at="step")
+            self.boundary = None
             if value is not None:
                 self._saver.best(value, improved=improved)
         stopping = self.settings.early_stopping
@@ -417,20 +429,17 @@ class Trainer:
                 call(self, phase, container)
             self._heed_signals()
 
-        with keeping_rng() as self._training_rng:
-            try:
-                return evaluate(
-                    self.mode,
-                    self.parts.modules(),
-                    source,
-                    self.strategy.device,
-                    self._dtype,
-                    self._autocast,
-                    on_batch,
-                    epoch=self.state.epoch,
-                )
-            finally:
-                self._training_rng = None
+        with keeping_rng():
+            return evaluate(
+                self.mode,
+                self.parts.modules(),
+                source,
+                self.strategy.device,
+                self._dtype,
+                self._autocast,
+                on_batch,
+                epoch=self.state.epoch,
+            )
 
     def _judge(self, metrics: Mapping[str, float]) -> bool:
         """Compares the monitored metric with the best so far; decides about early stopping."""
