@@ -295,7 +295,7 @@ def test_a_directory_without_checkpoints_and_a_path_to_nothing_are_named(tmp_pat
 def test_an_adopted_checkpoint_is_usable_and_listed(store, tmp_path):
     target = CheckpointStore(tmp_path / "new")
     target.directory.mkdir()
-    target.adopt(store.directory / "best.pt", "best.pt")
+    target.adopt(store.directory / "best.pt", "best.pt", epoch=1, global_step=2)
     assert load(target.directory / "best.pt").trainer["epoch"] == 1
     assert list(target.index()) == ["best.pt"]
 
@@ -303,7 +303,7 @@ def test_an_adopted_checkpoint_is_usable_and_listed(store, tmp_path):
 def test_an_adopted_checkpoint_survives_the_run_it_came_from(store, tmp_path):
     target = CheckpointStore(tmp_path / "new")
     target.directory.mkdir()
-    target.adopt(store.directory / "best.pt", "best.pt")
+    target.adopt(store.directory / "best.pt", "best.pt", epoch=1, global_step=2)
     shutil.rmtree(store.directory)
     assert load(target.directory / "best.pt").trainer["epoch"] == 1
 
@@ -312,7 +312,7 @@ def test_a_checkpoint_that_lies_alone_is_adopted(store, tmp_path):
     os.remove(store.directory / "index.json")
     target = CheckpointStore(tmp_path / "new")
     target.directory.mkdir()
-    target.adopt(store.directory / "best.pt", "best.pt")
+    target.adopt(store.directory / "best.pt", "best.pt", epoch=1, global_step=2)
     assert load(target.directory / "best.pt").trainer["epoch"] == 1
 
 
@@ -324,5 +324,5 @@ def test_a_damaged_checkpoint_is_not_adopted(store, tmp_path, index):
     target = CheckpointStore(tmp_path / "new")
     target.directory.mkdir()
     with pytest.raises(CheckpointError, match=r"best\.pt is damaged"):
-        target.adopt(store.directory / "best.pt", "best.pt")
+        target.adopt(store.directory / "best.pt", "best.pt", epoch=1, global_step=2)
     assert list(target.directory.iterdir()) == []

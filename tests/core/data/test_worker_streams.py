@@ -235,7 +235,7 @@ def streaming(num_workers=0, says=None, **trainer):
 
 
 def without_checkpoints(found):
-    return [record for record in found if record.get("event") != "checkpoint"]
+    return [record for record in found if record.get("event") not in ("checkpoint", "warning")]
 
 
 def ends(run):

@@ -51,7 +51,7 @@ def test_the_process_of_a_run_is_recorded(tmp_path):
     found = manifest(train(tiny(), tmp_path).run_dir)
     assert found["process"] == this_process()
     assert found["process"]["pid"] == os.getpid()
-    assert set(found["process"]) == {"pid", "started", "host", "boot_id"}
+    assert set(found["process"]) == {"pid", "started", "host", "boot_id", "pid_namespace"}
 
 
 def test_a_failed_run_says_why_and_how_far_it_came(tmp_path):

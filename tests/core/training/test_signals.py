@@ -313,7 +313,9 @@ def test_sigusr1_saves_and_goes_on_as_if_it_had_not_come(tmp_path, whole, method
     result = train(config(), tmp_path, extra_callbacks=[sending(signal.SIGUSR1, method, nth), seen])
     run = result.run_dir
     assert result.status == "finished"
-    assert [held[0] for held in seen.saved] == sorted([2, 3, 4, 6, step])  # the best at 2 and 4, ends at 3 and 6
+    assert [held[0] for held in seen.saved] == sorted(
+        [2, 3, 4, 6, step]
+    )  # the best at 2 and 4, ends at 3 and 6
     assert without_checkpoints(trained(records(run))) == without_checkpoints(trained(records(whole)))
     left, right = checkpoint(whole), checkpoint(run)
     for held in (left, right):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import threading
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
@@ -65,18 +66,18 @@ def _copied(state: Any, storages: dict[int, Any]) -> Any:
     if isinstance(state, Tensor):
         return _copied_tensor(state, storages)
     if isinstance(state, dict):
-        copy = type(state)()
+        copied = type(state)()
         for key, value in state.items():
-            copy[key] = _copied(value, storages)
+            copied[key] = _copied(value, storages)
         vars_of = getattr(state, "__dict__", None)
         if vars_of:  # the versions of modules, which a state_dict carries
-            copy.__dict__.update(_copied(dict(vars_of), storages))
-        return copy
+            copied.__dict__.update(_copied(dict(vars_of), storages))
+        return copied
     if isinstance(state, tuple) and hasattr(state, "_fields"):
         return type(state)(*(_copied(value, storages) for value in state))
     if isinstance(state, (list, tuple)):
         return type(state)([_copied(value, storages) for value in state])
-    return state
+    return copy.deepcopy(state)  # sets, bytearrays: what the run may change meanwhile
 
 
 def _copied_tensor(tensor: Tensor, storages: dict[int, Any]) -> Tensor:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
+import sys
 from io import RawIOBase
 from pathlib import Path
 
@@ -28,14 +29,14 @@ def hash_bytes(file: RawIOBase, count: int) -> hashlib._Hash:
     return sha256
 
 
-def write_durably(path: Path, text: str) -> None:
-    """Replaces a text file as a whole: after a kill it holds the old text or the new one."""
+def write_durably(path: Path, content: str | bytes) -> None:
+    """Replaces a file as a whole: after a kill it holds the old content or the new one. Text becomes UTF-8."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        with open(temporary, "w", encoding="utf-8") as file:
-            file.write(text)
+        with open(temporary, "wb") as file:
+            file.write(content.encode() if isinstance(content, str) else content)
             file.flush()
-            os.fsync(file.fileno())
+            to_disk(file.fileno())
         os.replace(temporary, path)
     except BaseException:
         temporary.unlink(missing_ok=True)
@@ -43,20 +44,34 @@ def write_durably(path: Path, text: str) -> None:
     sync_directory(path.parent)
 
 
-def link_or_copy(source: Path, target: Path) -> None:
-    """A second name for a file: a hard link where the file system has them, else a copy."""
+def second_name(source: Path, target: Path) -> Path:
+    """A file that holds what ``source`` does and lies beside ``target``, to be renamed to it: a hard link where the
+    file system has them, else a copy on disk."""
     temporary = target.with_name(f".{target.name}.{os.getpid()}.link.tmp")
     try:
         try:
             os.link(source, temporary)
         except OSError:
             shutil.copyfile(source, temporary)
-            with open(temporary, "rb") as file:
-                os.fsync(file.fileno())
-        os.replace(temporary, target)
+            with open(temporary, "r+b") as file:
+                to_disk(file.fileno())
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+    return temporary
+
+
+def to_disk(descriptor: int) -> None:
+    """``os.fsync``, and on macOS what that does not do: asks the drive itself to write."""
+    if sys.platform == "darwin":
+        import fcntl
+
+        try:
+            fcntl.fcntl(descriptor, fcntl.F_FULLFSYNC)
+            return
+        except OSError:  # a file system without it
+            pass
+    os.fsync(descriptor)
 
 
 def sync_directory(directory: Path) -> None:

@@ -7,12 +7,12 @@ from typing import Literal
 
 Purpose = Literal["last", "best", "numbered", "emergency", "nonfinite", "other"]
 
-LAST, BEST = "last.pt", "best.pt"
+LAST, BEST, EMERGENCY, NOT_FINITE = "last.pt", "best.pt", "emergency.pt", "nonfinite.pt"
 _PURPOSES: dict[str, Purpose] = {
     LAST: "last",
     BEST: "best",
-    "emergency.pt": "emergency",
-    "nonfinite.pt": "nonfinite",
+    EMERGENCY: "emergency",
+    NOT_FINITE: "nonfinite",
 }
 _NUMBERED = re.compile(r"(?:epoch-(?P<epoch>\d+)|step-(?P<step>\d+))\.pt", re.ASCII)
 

@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
-from trainlattice.checkpoint.durable import hash_bytes
+from trainlattice.checkpoint.durable import hash_bytes, to_disk
 
 _END = b"PK\x05\x06"
 _END_SIZE = 22
@@ -105,7 +105,7 @@ def save_sealed(content: Any, path: Path) -> tuple[str, int]:
         with _without_crc():
             torch.save(content, cast("BinaryIO", writer))
         sha256 = writer.seal()
-        os.fsync(file.fileno())
+        to_disk(file.fileno())
         return sha256, writer.size
 
 

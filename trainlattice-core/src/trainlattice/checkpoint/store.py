@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import io
 import json
+import logging
 import os
 import pickle
 import re
@@ -20,11 +21,14 @@ from typing import Any
 
 import torch
 
-from trainlattice.checkpoint.durable import digest, link_or_copy, sync_directory, write_durably
+from trainlattice.checkpoint.durable import digest, second_name, sync_directory, write_durably
 from trainlattice.checkpoint.format import Checkpoint
 from trainlattice.checkpoint.index import INDEX, Entry, read_index
+from trainlattice.checkpoint.names import EMERGENCY, LAST, NOT_FINITE
 from trainlattice.checkpoint.seal import own_fault, save_sealed
 from trainlattice.diagnostics.errors import CheckpointError, CheckpointWriteError
+
+logger = logging.getLogger(__name__)
 
 
 class CheckpointStore:
@@ -39,23 +43,28 @@ class CheckpointStore:
         :raises CheckpointWriteError: if the disk is full, read-only or gone, or if the checkpoint holds
             something that could not be loaded again.
         """
-        self._remove_leftovers()
         temporary = self.directory / f".{names[0]}.{os.getpid()}.tmp"
+        ready: list[Path] = []
         try:
+            self._remove_leftovers()
             sha256, size = save_sealed(checkpoint.as_plain(), temporary)
             # Maps the file and reads no tensor: what needs code to be loaded is found now, not on resume.
             torch.load(os.fspath(temporary), map_location="cpu", weights_only=True, mmap=True)
             epoch, step = checkpoint.trainer["epoch"], checkpoint.trainer["global_step"]
             entry = Entry(sha256, size, epoch, step)
-            self._announce(dict.fromkeys(names, entry))
-            # Each further name is a link to the same bytes. The first, last.pt, comes last: when it says that the
-            # run is over, the others are there.
+            # Each further name is a link to the same bytes, or a copy that may not fit on the disk: all are ready
+            # before any earlier file is replaced. The first, last.pt, comes last: when it says that the run is
+            # over, the others are there.
             ordered = [self.directory / name for name in (*names[1:], names[0])]
-            os.replace(temporary, ordered[0])
-            for path in ordered[1:]:
-                link_or_copy(ordered[0], path)
+            ready += [second_name(temporary, path) for path in ordered[:-1]]
+            ready.append(temporary)
+            self._announce(dict.fromkeys(names, entry))
+            for prepared, path in zip(ready, ordered, strict=True):
+                os.replace(prepared, path)
+            sync_directory(self.directory)
         except BaseException as error:
-            temporary.unlink(missing_ok=True)
+            for prepared in {*ready, temporary}:
+                prepared.unlink(missing_ok=True)
             if isinstance(error.__context__, KeyboardInterrupt):  # torch's zip writer raises over it
                 raise error.__context__ from None
             reason = _why_not_written(error)
@@ -64,7 +73,6 @@ class CheckpointStore:
             raise CheckpointWriteError(
                 f"{self.directory / names[0]} could not be written: {reason}; earlier checkpoints are as they were"
             ) from error
-        sync_directory(self.directory)
         return [self.directory / name for name in names]
 
     def require_storable(self, state: Any, what: str) -> None:
@@ -85,19 +93,29 @@ class CheckpointStore:
         return read_index(self.directory)
 
     def remove(self, names: Sequence[str]) -> None:
-        """Deletes checkpoints, and then their entries in the index."""
-        for name in names:
-            (self.directory / name).unlink(missing_ok=True)
-        if names:
-            self._announce({})
+        """Deletes checkpoints, then their entries in the index. What cannot be deleted stays, with a warning."""
+        try:
+            for name in names:
+                (self.directory / name).unlink(missing_ok=True)
+            if names:
+                self._announce({})
+        except OSError as error:
+            logger.warning("an old checkpoint could not be removed: %s", error)
 
-    def adopt(self, source: Path, name: str) -> None:
-        """Takes over a checkpoint of another run under this name, by a link or a copy."""
-        trainer = load(source).trainer
-        sha256, size = digest(source)
-        self._announce({name: Entry(sha256, size, trainer["epoch"], trainer["global_step"])})
-        link_or_copy(source, self.directory / name)
-        sync_directory(self.directory)
+    def adopt(self, source: Path, name: str, *, epoch: int, global_step: int) -> None:
+        """Takes over a checkpoint of another run under this name, by a link or a copy.
+
+        :raises CheckpointError: if it is damaged or cannot be copied.
+        """
+        sha256, size = verify(source)
+        target = self.directory / name
+        try:
+            ready = second_name(source, target)
+            self._announce({name: Entry(sha256, size, epoch, global_step)})
+            os.replace(ready, target)
+            sync_directory(self.directory)
+        except OSError as error:
+            raise CheckpointError(f"{source} cannot be taken over as {target}: {error}") from error
 
     def _announce(self, new: dict[str, Entry]) -> None:
         index = {name: held for name, held in self.index().items() if (self.directory / name).is_file()}
@@ -114,36 +132,41 @@ class CheckpointStore:
             leftover.unlink(missing_ok=True)
 
 
-def load(path: Path) -> Checkpoint:
+def load(path: Path, *, mapped: bool = False) -> Checkpoint:
     """Reads a checkpoint after checking that its bytes are those that were written.
+
+    :param mapped: leaves the tensors in the file.
 
     :raises CheckpointError: if it is absent, damaged, unsafe or foreign; names the alternatives.
     """
     if not path.is_file():
         reason = "is a directory" if path.is_dir() else "does not exist"
-        raise CheckpointError(f"{path} {reason}{_alternatives(path)}")
+        raise CheckpointError(f"{path} {reason}{alternatives(path)}")
     with ThreadPoolExecutor(1, thread_name_prefix="trainlattice-hash") as pool:
-        verified = pool.submit(_verify, path)
-        read = _read(path)  # meanwhile; what it found counts only if the bytes are right
+        verified = pool.submit(verify, path)
+        read = _read(path, mapped=mapped)  # meanwhile; what it found counts only if the bytes are right
         verified.result()
     if isinstance(read, CheckpointError):
         raise read
-    return Checkpoint.from_plain(read, str(path))
+    try:
+        return Checkpoint.from_plain(read, str(path))
+    except CheckpointError as error:
+        raise CheckpointError(f"{error}{alternatives(path)}") from None
 
 
-def _read(path: Path) -> Any:
+def _read(path: Path, *, mapped: bool) -> Any:
     """The content, or the CheckpointError that says why there is none."""
     try:
-        return torch.load(path, map_location="cpu", weights_only=True)
+        return torch.load(os.fspath(path), map_location="cpu", weights_only=True, mmap=mapped)
     except pickle.UnpicklingError as error:
         return CheckpointError(
             f"{path} holds more than tensors and plain data and was not loaded, since that could run code: "
-            f"{_what_needs_code(error)}{_alternatives(path)}"
+            f"{_what_needs_code(error)}{alternatives(path)}"
         )
     # Bytes that are no checkpoint lead torch to whatever they lead to.
     except Exception as error:
         first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        return CheckpointError(f"{path} cannot be read as a checkpoint: {first}{_alternatives(path)}")
+        return CheckpointError(f"{path} cannot be read as a checkpoint: {first}{alternatives(path)}")
 
 
 def _why_not_written(error: BaseException) -> str | None:
@@ -167,30 +190,30 @@ def _what_needs_code(error: pickle.UnpicklingError) -> str:
     return found[1] if found else str(error).strip().splitlines()[0]
 
 
-def _verify(path: Path) -> None:
-    """By the index's sha256; a file that lies alone, by the CRCs of its zip records."""
+def verify(path: Path) -> tuple[str, int]:
+    """sha256 and size of a file that is as it was written: by the index, and one that lies alone by its own seal or
+    the CRCs of its zip records. Raises CheckpointError if it is not."""
     known = read_index(path.parent).get(path.name)
-    if known is not None:
+    try:
         sha256, size = digest(path)
-        if any(entry.sha256 == sha256 for entry in known):
-            return
+        fault = own_fault(path) if known is None else None
+    except OSError as error:
+        raise CheckpointError(f"{path} cannot be read: {error}{alternatives(path)}") from None
+    if known is not None and all(entry.sha256 != sha256 for entry in known):
         size_note = (
             "" if size == known[0].size else f" (it has {size} bytes, and {known[0].size} were written)"
         )
         raise CheckpointError(
             f"{path} is damaged: its sha256 is {sha256[:12]}..., and the index has {known[0].sha256[:12]}..."
-            f"{size_note}{_alternatives(path)}"
+            f"{size_note}{alternatives(path)}"
         )
-    try:
-        fault = own_fault(path)
-    except OSError as error:
-        raise CheckpointError(f"{path} cannot be read: {error}{_alternatives(path)}") from None
     if fault is not None:
-        raise CheckpointError(f"{path} is damaged: {fault}{_alternatives(path)}")
+        raise CheckpointError(f"{path} is damaged: {fault}{alternatives(path)}")
+    return sha256, size
 
 
-def _alternatives(path: Path) -> str:
-    """Other checkpoints beside this one that are as they were written."""
+def alternatives(path: Path) -> str:
+    """Other checkpoints beside this one that are as they were written and can be resumed from."""
     if not path.parent.is_dir():
         return ""
     try:
@@ -200,9 +223,12 @@ def _alternatives(path: Path) -> str:
     good = []
     for name, entries in sorted(index.items()):
         other = path.parent / name
-        if name == path.name or name.startswith("emergency") or not other.is_file():
+        if name in (path.name, EMERGENCY, NOT_FINITE) or not other.is_file():
             continue
-        sha256, _ = digest(other)
+        try:
+            sha256, _ = digest(other)
+        except OSError:
+            continue
         matching = [entry for entry in entries if entry.sha256 == sha256]
         if matching:
             good.append(f"{other} (epoch {matching[0].epoch}, step {matching[0].global_step})")
@@ -215,12 +241,12 @@ def checkpoint_of(path: Path) -> Path:
     :raises CheckpointError: if there is none.
     """
     if path.is_dir():
-        for candidate in (path / "checkpoints" / "last.pt", path / "last.pt"):
+        for candidate in (path / "checkpoints" / LAST, path / LAST):
             if candidate.is_file():
                 return candidate
-        others = sorted(found.name for found in (path / "checkpoints").glob("*.pt"))
-        there = f"; {', '.join(others)} cannot be resumed from" if others else ""
-        raise CheckpointError(f"{path} has no checkpoints/last.pt and no last.pt{there}")
+        raise CheckpointError(
+            f"{path} has no checkpoints/last.pt and no last.pt{alternatives(path / 'checkpoints' / LAST)}"
+        )
     if not path.exists():
-        raise CheckpointError(f"{path} does not exist")
+        raise CheckpointError(f"{path} does not exist{alternatives(path)}")
     return path

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from trainlattice.checkpoint.names import LAST
 from trainlattice.cli.options import json_option, traceback_option
 from trainlattice.cli.proofs import reproduce, verify_resume
 from trainlattice.cli.table import print_table
@@ -90,7 +91,7 @@ def show(path: Path, as_json: bool) -> None:
 @click.option(
     "--checkpoint",
     metavar="NAME",
-    default="last.pt",
+    default=LAST,
     show_default=True,
     help="The checkpoint whose weights are compared.",
 )

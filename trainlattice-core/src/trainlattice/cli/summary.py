@@ -7,6 +7,7 @@ import sys
 
 import click
 
+from trainlattice.checkpoint.names import LAST
 from trainlattice.diagnostics.source import display_path
 from trainlattice.runs.result import RunResult
 
@@ -42,7 +43,7 @@ def _skipped(result: RunResult) -> str:
 
 def _how_to_go_on(result: RunResult, directory: str) -> str:
     assert result.run_dir is not None
-    if not (result.run_dir / "checkpoints" / "last.pt").is_file():
+    if not (result.run_dir / "checkpoints" / LAST).is_file():
         return "not possible: weights or the optimizer's state were not finite, see checkpoints/nonfinite.pt"
     return f"trainlattice resume {shlex.quote(directory)}{_more(result)}"
 

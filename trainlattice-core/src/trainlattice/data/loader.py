@@ -10,6 +10,7 @@ import torch
 from trainlattice.data.fetching import BatchFetcher, Check, Place
 from trainlattice.data.order import EpochOrder
 from trainlattice.data.seeding import mixed_seed
+from trainlattice.data.spare import spare
 from trainlattice.data.splits import MapDataset
 from trainlattice.data.workers import StartMethod, worker_batches
 
@@ -78,7 +79,10 @@ class MapSource:
 
     def sample_batch(self) -> Any:
         """The first two samples."""
-        return self._fetch(Place(0, 0, torch.arange(min(2, len(self.dataset)))))
+        fetch = self._fetch
+        if self.num_workers:
+            fetch = BatchFetcher(spare(self.dataset), seed=self.seed, check=fetch.check)
+        return fetch(Place(0, 0, torch.arange(min(2, len(self.dataset)))))
 
 
 class _Places:

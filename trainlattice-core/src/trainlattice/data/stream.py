@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import logging
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from itertools import islice
@@ -15,7 +16,10 @@ from trainlattice.data.container import BatchError
 from trainlattice.data.fetching import Check
 from trainlattice.data.seeding import mixed_seed, seeded
 from trainlattice.data.source import LEFT_OUT
+from trainlattice.data.spare import spare
 from trainlattice.data.workers import StartMethod, worker_batches
+
+logger = logging.getLogger(__name__)
 
 
 class StreamSource:
@@ -92,6 +96,13 @@ class StreamSource:
                 start_method=self.start_method,
             )
         if not continues:
+            if start:
+                logger.warning(
+                    "the stream %s has no state_dict: it is read again from its beginning, and %d batches are left "
+                    "out; what follows is exact if it yields the same once more",
+                    type(self.dataset).__name__,
+                    start,
+                )
             yield from (LEFT_OUT for _ in islice(batches, start))
         yield from self._consumed(batches, epoch, start) if self._remembers else batches
 
@@ -108,7 +119,7 @@ class StreamSource:
 
     def sample_batch(self) -> Any:
         """The first two samples of a fresh pass. Raises BatchError if there is none."""
-        samples = list(islice(iter(self.dataset), 2))
+        samples = list(islice(iter(spare(self.dataset) if self.num_workers else self.dataset), 2))
         if not samples:
             raise BatchError("the dataset yields no sample")
         return default_collate(samples)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import ctypes
 import multiprocessing
 import os
 import signal
@@ -56,11 +57,10 @@ class _Shield:
     processes stay until it has saved. They obey its SIGTERM once it has no use for them, and end when it has."""
 
     def __init__(self, context: Any) -> None:
-        self._lifted = context.Event()
-        self._parent = os.getpid()
+        self._lifted = context.RawValue(ctypes.c_bool, False)  # no lock: it is read in a signal handler
 
     def lift(self) -> None:
-        self._lifted.set()
+        self._lifted.value = True
 
     def __call__(self, worker: int) -> None:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -69,5 +69,6 @@ class _Shield:
             signal.signal(signal.SIGUSR1, signal.SIG_IGN)
 
     def _terminate(self, number: int, frame: object) -> None:
-        if self._lifted.is_set() or os.getppid() != self._parent:
+        parent = multiprocessing.parent_process()  # under forkserver, not the process that os.getppid() names
+        if self._lifted.value or parent is None or not parent.is_alive():
             os._exit(128 + number)

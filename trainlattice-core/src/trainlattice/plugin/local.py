@@ -95,7 +95,13 @@ def imported_plugins() -> list[tuple[Plugin, list[LocalDeclaration]]]:
     return [(Plugin(LOCAL, None, None, file=file), [*found.values()]) for file, found in by_file.items()]
 
 
-_files: dict[Path, tuple[str, Plugin, list[LocalDeclaration]]] = {}
+_files: dict[Path, tuple[bytes, Plugin, list[LocalDeclaration]]] = {}
+
+
+def executed_source(path: Path) -> bytes | None:
+    """The content of a local file as it was executed, whatever the file holds now; None if it was not."""
+    known = _files.get(path.resolve())
+    return known[0] if known is not None else None
 
 
 def load_file(path: Path) -> tuple[Plugin, list[LocalDeclaration]]:
@@ -108,19 +114,19 @@ def load_file(path: Path) -> tuple[Plugin, list[LocalDeclaration]]:
     plugin = Plugin(LOCAL, None, None, file=str(path))
     declared: list[LocalDeclaration] = []
     try:
-        digest = hashlib.sha256(path.read_bytes()).hexdigest()
+        source = path.read_bytes()
     except OSError as error:
         plugin.broken = f"{path} cannot be read: {error.strerror}"
         return plugin, declared
     known = _files.get(path)
-    if known is not None and known[0] == digest:
+    if known is not None and known[0] == source:
         return known[1], known[2]
     token = _collecting.set(declared)
     try:
-        stem = re.sub(r"\W", "_", path.stem)
+        stem, digest = re.sub(r"\W", "_", path.stem), hashlib.sha256(source).hexdigest()
         guarded(plugin, lambda: import_file(path, f"{LOCAL_MODULE_PREFIX}{stem}_{digest[:8]}"))
     finally:
         _collecting.reset(token)
     if plugin.broken is None:
-        _files[path] = (digest, plugin, declared)
+        _files[path] = (source, plugin, declared)
     return plugin, declared

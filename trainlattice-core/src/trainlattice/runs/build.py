@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -263,12 +263,9 @@ class _Builder:
         """By the name under which their state is saved: the component's, numbered if it stands twice."""
         named: dict[str, Callback] = {}
         for component in self.config.many("callbacks"):
-            name, number = component.name, 2
-            while name in named:
-                name, number = f"{component.name}#{number}", number + 1
             callback = self.call(component)
             expect(component, callback, Callback, "a Callback")
-            named[name] = callback
+            named[instance_name(component.name, named)] = callback
         return list(named.items())
 
     def does_not_fit(self, batch: str, error: Exception) -> ConfigError:
@@ -282,3 +279,11 @@ class _Builder:
             f"{names} and dataset {dataset.name if dataset else '?'!r} do not fit: a batch of {batch} gave "
             f"{type(error).__name__}: {' '.join(str(error).split())}",
         )
+
+
+def instance_name(component: str, taken: Container[str]) -> str:
+    """``foo``, and ``foo#2`` for the second component of that name."""
+    name, number = component, 2
+    while name in taken:
+        name, number = f"{component}#{number}", number + 1
+    return name

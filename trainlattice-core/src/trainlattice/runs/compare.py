@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from trainlattice.checkpoint.index import read_index
-from trainlattice.checkpoint.inventory import entry_of
-from trainlattice.diagnostics.errors import CheckpointError, UsageError
+from trainlattice.checkpoint.durable import digest
+from trainlattice.checkpoint.names import LAST
+from trainlattice.diagnostics.errors import UsageError
 from trainlattice.runs.chain import Chain, Record, read_chain
 from trainlattice.runs.directory import RunDirectory
 from trainlattice.runs.showing import run_directory
@@ -137,7 +137,7 @@ class Comparison:
         }
 
 
-def compare_runs(a: Path, b: Path, *, checkpoint: str = "last.pt") -> Comparison:
+def compare_runs(a: Path, b: Path, *, checkpoint: str = LAST) -> Comparison:
     """Compares two runs; their records are those of the whole chains.
 
     :param checkpoint: the file whose weights are compared.
@@ -282,20 +282,9 @@ def _weights(a: RunDirectory, b: RunDirectory, name: str) -> WeightDifference:
     if not all(present):
         missing = paths[present.index(False)]
         return WeightDifference(name, False, f"{missing} does not exist")
-    digests = [_known_digest(path) for path in paths]
-    if digests[0] is not None and digests[0] == digests[1]:
+    if digest(paths[0]) == digest(paths[1]):
         return WeightDifference(name, True, "the files are the same")
     from trainlattice.checkpoint.difference import weight_differences
 
     count, differing = weight_differences(*paths)
     return WeightDifference(name, not differing, tensors=count, differing=differing)
-
-
-def _known_digest(path: Path) -> str | None:
-    """The sha256 that the index has for the file that stands."""
-    try:
-        entries = read_index(path.parent).get(path.name)
-    except CheckpointError:
-        return None
-    found = entry_of(path, entries) if entries else None
-    return found.sha256 if found is not None else None

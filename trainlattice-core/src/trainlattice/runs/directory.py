@@ -15,6 +15,7 @@ from trainlattice.checkpoint.durable import sync_directory, write_durably
 from trainlattice.config.snapshot import snapshot_text
 from trainlattice.diagnostics.errors import TrainLatticeError, UsageError
 from trainlattice.diagnostics.nodes import Plain
+from trainlattice.plugin.local import executed_source
 
 if TYPE_CHECKING:
     from trainlattice.config.resolved import ResolvedConfig
@@ -128,7 +129,7 @@ def _copy_local_files(config: ResolvedConfig, run: RunDirectory, plain: dict[str
         while target.exists():
             target = run.local_plugins / f"{source.stem}_{number}{source.suffix}"
             number += 1
-        shutil.copyfile(source, target)
+        write_durably(target, executed_source(source) or source.read_bytes())
         names.append(f"{run.local_plugins.name}/{target.name}")
     plugins = plain["plugins"]
     assert isinstance(plugins, dict)

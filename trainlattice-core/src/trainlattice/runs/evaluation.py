@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from trainlattice.checkpoint.names import BEST, LAST
 from trainlattice.config.resolve import Resolution, resolve_file
 from trainlattice.diagnostics.errors import CheckpointError, UsageError
 from trainlattice.runs.directory import RunDirectory
@@ -60,7 +61,7 @@ def evaluate_run(
 def _checkpoint(path: Path, run: RunDirectory) -> Path:
     if not path.is_dir():
         return path
-    for name in ("best.pt", "last.pt"):
+    for name in (BEST, LAST):
         if (run.checkpoints / name).is_file():
             return run.checkpoints / name
     raise CheckpointError(f"{path} has neither checkpoints/best.pt nor checkpoints/last.pt")

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from trainlattice.checkpoint.durable import write_durably
+from trainlattice.checkpoint.names import LAST
 from trainlattice.checkpoint.store import CheckpointStore
 from trainlattice.config.resolve import Resolution
 from trainlattice.diagnostics.errors import Interruption, TrainLatticeError, UsageError
@@ -60,7 +61,7 @@ def execute_run(
     extra = [(f"extra#{index}", callback) for index, callback in enumerate(extra_callbacks, start=1)]
     callbacks = CallbackList([*built.callbacks, *extra])
     if point is not None:
-        point.restore_objects(built, callbacks)  # it may not fit: nothing has been created yet
+        point.restore_objects(built, callbacks, config)  # it may not fit: nothing has been created yet
         _announce_budget(point, built, resolution)
     data = fingerprint(built.splits)
     if point is not None:
@@ -134,13 +135,13 @@ def _recorded_failure(manifest: Manifest, trainer: Trainer, hooks: Any, info: Ru
         failure = {"type": type(error).__name__, "message": str(error)}
         try:
             manifest.update(status=status, finished=now(), error=failure, **_progress(trainer.state))
-        except OSError as unwritten:  # a full disk, perhaps
-            logger.warning("%s still says that the run is under way: %s", manifest.run.manifest, unwritten)
+        except TrainLatticeError as unwritten:  # a full disk, perhaps
+            logger.warning("the manifest still says that the run is under way: %s", unwritten)
         try:
             trainer.event("end", status=status)
         except TrainLatticeError as unwritten:
             logger.warning("%s", unwritten)
-        if (info.directory / "checkpoints" / "last.pt").is_file():
+        if (info.directory / "checkpoints" / LAST).is_file():
             logger.info("%s; to continue: trainlattice resume %s", status, shlex.quote(str(info.directory)))
         else:
             logger.info("%s before the first checkpoint; the run directory is %s", status, info.directory)
@@ -213,12 +214,15 @@ def _outcome(result: RunResult) -> RunOutcome:
 
 def _nothing_to_train(point: ResumePoint, resolution: Resolution) -> RunResult:
     state = point.state
+    stopped = f" and stopped ({state.stop_reason})" if state.stop_reason else ""
+    ways = "raise trainer.epochs or trainer.max_steps" + ", or change trainer.early_stopping," * bool(stopped)
     logger.info(
-        "%s has completed %d epochs, %d steps: nothing is left to train; raise trainer.epochs or "
-        "trainer.max_steps to train on",
+        "%s has completed %d epochs, %d steps%s: nothing is left to train; %s to train on",
         point.path,
         state.epoch,
         state.global_step,
+        stopped,
+        ways,
     )
     return _result(None, state, resolution.config.trainer.monitor, 0.0)
 

@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.utils.data import IterableDataset
 
 from trainlattice.checkpoint.rng import capture_rng, restore_rng
+from trainlattice.data.spare import spare
 from trainlattice.data.splits import MapDataset, Splits, TensorData
 
 MOST_BYTES = 64 * 1024 * 1024
@@ -64,6 +65,7 @@ def _content(split: Any) -> tuple[str, str]:
         return own, "its own fingerprint()"
     if isinstance(split, TensorData):
         return _of_tensors([split.inputs, split.targets])
+    split = spare(split)
     if isinstance(split, IterableDataset) or not isinstance(split, MapDataset):
         raise _UnidentifiedError("a stream is not read before the run")
     return _of_samples(split)

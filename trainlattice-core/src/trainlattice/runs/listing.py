@@ -8,6 +8,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
+from trainlattice.checkpoint.names import BEST, LAST
 from trainlattice.checkpoint.peek import Peek, peek
 from trainlattice.diagnostics.errors import UsageError
 from trainlattice.runs.chain import continued_checkpoint, continued_run, parse_record
@@ -101,7 +102,7 @@ def _progress_so_far(run: RunDirectory, known: dict[str, Any]) -> dict[str, Any]
         known["global_step"] = record["step"]
         known["epoch"] = record["epoch"] if record["type"] == "epoch" else max(0, record["epoch"] - 1)
         break
-    seen = [found for name in ("last.pt", "best.pt") if (found := peek(run.checkpoints / name)) is not None]
+    seen = [found for name in (LAST, BEST) if (found := peek(run.checkpoints / name)) is not None]
     if seen:
         latest: Peek = max(seen, key=lambda found: found.global_step)
         known["best_metric"] = _number(latest.trainer.get("best_metric"))

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from trainlattice.checkpoint.durable import write_durably
-from trainlattice.diagnostics.errors import UsageError
+from trainlattice.diagnostics.errors import TrainLatticeError, UsageError
 from trainlattice.plugin.provenance import git_changes, git_state
 from trainlattice.runs.directory import RunDirectory
 from trainlattice.runs.process import is_alive, this_process
@@ -82,9 +82,15 @@ class Manifest:
         return cls(run, read_manifest(run))
 
     def update(self, **changes: Any) -> None:
-        """Changes entries and writes the file."""
+        """Changes entries and writes the file. Raises TrainLatticeError if it cannot be written."""
         self.content.update(changes)
-        write_durably(self.run.manifest, json.dumps(self.content, indent=2, ensure_ascii=False) + "\n")
+        text = json.dumps(self.content, indent=2, ensure_ascii=False) + "\n"
+        try:
+            write_durably(self.run.manifest, text)
+        except OSError as error:
+            raise TrainLatticeError(
+                f"{self.run.manifest} could not be written: {error.strerror or error}"
+            ) from error
 
 
 class RunStatus(NamedTuple):

@@ -23,6 +23,7 @@ def this_process() -> dict[str, Any]:
         "started": stat[1] if stat else None,
         "host": platform.node(),
         "boot_id": _boot_id(),
+        "pid_namespace": _pid_namespace(),
     }
 
 
@@ -30,6 +31,9 @@ def is_alive(process: Mapping[str, Any]) -> bool | Literal["unknown"]:
     """Whether the process that :func:`this_process` described is still there."""
     pid, started, boot = process.get("pid"), process.get("started"), process.get("boot_id")
     if process.get("host") != platform.node() or type(pid) is not int or pid <= 0:
+        return "unknown"
+    namespace, ours = process.get("pid_namespace"), _pid_namespace()
+    if namespace is not None and ours is not None and namespace != ours:  # a container on this host
         return "unknown"
     here = _boot_id()
     if boot is not None and here is not None:
@@ -55,6 +59,14 @@ def _stat(pid: int) -> tuple[str, int] | None:
         fields = text.rpartition(")")[2].split()  # the name before it may hold anything
         return fields[0], int(fields[19])
     except (OSError, ValueError, IndexError):
+        return None
+
+
+def _pid_namespace() -> int | None:
+    """Process numbers mean the same only inside one."""
+    try:
+        return os.stat("/proc/self/ns/pid").st_ino
+    except OSError:
         return None
 
 

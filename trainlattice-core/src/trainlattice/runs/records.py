@@ -35,7 +35,8 @@ class RunRecords:
 
     def __init__(self, path: Path, *, epochs: int | None, console: bool = True) -> None:
         self._path = path
-        self._file = open(path, "a", buffering=1, encoding="utf-8")  # noqa: SIM115  closed on exit
+        with self._naming_the_file():
+            self._file = open(path, "a", buffering=1, encoding="utf-8")  # noqa: SIM115  closed on exit
         self._epochs = epochs
         self._console = console
 

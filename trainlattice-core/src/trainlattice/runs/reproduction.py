@@ -9,6 +9,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from trainlattice.checkpoint.names import LAST
 from trainlattice.config.compatibility import changes
 from trainlattice.config.resolve import resolve_file
 from trainlattice.diagnostics.errors import CheckpointError, PluginError, TrainLatticeError, UsageError
@@ -85,7 +86,7 @@ def reproduce(
 
     from trainlattice.checkpoint.identity import WEIGHTS, compare_checkpoints  # imports torch
 
-    parts = compare_checkpoints(original.last, made.checkpoints / "last.pt", only=WEIGHTS)
+    parts = compare_checkpoints(original.last, made.checkpoints / LAST, only=WEIGHTS)
     sides = original.chain.records, joined_records(made.path)
     records = compare_records(*(_until(side, original.until) for side in sides))
     return Reproduction(parts, records, path, made.path, original.until, rerun.missing, notes)
@@ -99,7 +100,7 @@ class _Original:
         self.manifest = read_manifest(self.run)
         self.environment = stored_json(self.run.environment) or {}
         self.chain: Chain = read_chain(self.run)
-        self.last = self.run.checkpoints / "last.pt"
+        self.last = self.run.checkpoints / LAST
         status = status_of(self.manifest).name
         if status in ("created", "running"):
             raise UsageError(f"{path} is under way; reproduce it when it has ended")

@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from trainlattice.checkpoint.format import Checkpoint
-from trainlattice.checkpoint.names import step_name
+from trainlattice.checkpoint.names import BEST, LAST, step_name
 from trainlattice.checkpoint.store import CheckpointStore, checkpoint_of, load
 from trainlattice.config.compatibility import changes
 from trainlattice.config.resolve import Resolution
+from trainlattice.config.resolved import ResolvedConfig
 from trainlattice.contracts.settings import TrainerSettings
 from trainlattice.diagnostics.errors import CheckpointError
-from trainlattice.runs.build import Built
+from trainlattice.runs.build import Built, instance_name
 from trainlattice.runs.chain import continued_run
 from trainlattice.runs.directory import RunDirectory, run_of_checkpoint
 from trainlattice.runs.manifest import read_manifest
@@ -23,9 +24,11 @@ from trainlattice.training.callbacks import CallbackList
 from trainlattice.training.checkpointing import restore_objects, restore_progress
 from trainlattice.training.length import is_complete
 from trainlattice.training.state import TrainerState
+from trainlattice.training.stopping import exhausted
 from trainlattice.training.trainer import Trainer
 
 logger = logging.getLogger(__name__)
+_LENGTH = frozenset({"trainer.epochs", "trainer.max_steps"})
 
 
 @dataclass(frozen=True)
@@ -34,7 +37,12 @@ class ResumePoint:
 
     path: Path
     checkpoint: Checkpoint
-    early_stopping_changed: bool
+    changed: frozenset[str] = frozenset()
+    """Dotted paths of the values that are not those of the checkpoint."""
+
+    @property
+    def early_stopping_changed(self) -> bool:
+        return any(path.startswith("trainer.early_stopping") for path in self.changed)
 
     @property
     def state(self) -> TrainerState:
@@ -54,10 +62,13 @@ class ResumePoint:
         }
 
     def is_over(self, settings: TrainerSettings) -> bool:
-        """Whether these settings leave nothing to do. A run that was stopped goes on if they ask for more."""
+        """Whether these settings leave nothing to do. A run that was stopped goes on, but for one that stopped
+        early: that asks for a change of trainer.early_stopping, trainer.epochs or trainer.max_steps."""
         state, progress = self.state, self.checkpoint.states.get("progress") or {}
         inside = progress.get("windows", 0) if state.stop_reason is None else 0
-        return is_complete(settings, state) and not inside
+        asks_for_more = self.early_stopping_changed or not self.changed.isdisjoint(_LENGTH)
+        stopped = state.stop_reason is not None and exhausted(state, settings.early_stopping)
+        return (is_complete(settings, state) and not inside) or (stopped and not asks_for_more)
 
     def require_same_data(self, data: dict[str, Any]) -> None:
         """As far as both fingerprints tell.
@@ -81,14 +92,21 @@ class ResumePoint:
                 f"the {name} data is not that of {self.path}: {fault}; training on other data is a new run"
             )
 
-    def restore_objects(self, built: Built, callbacks: CallbackList) -> None:
+    def restore_objects(self, built: Built, callbacks: CallbackList, config: ResolvedConfig) -> None:
         """Loads models, optimizers and callbacks. Raises CheckpointError if their state does not fit."""
+        states = self.checkpoint.states
+        if isinstance(states.get("callbacks"), dict):
+            before = self.checkpoint.config.get("callbacks")
+            states["callbacks"] = _by_instance(
+                states["callbacks"], before, config.as_plain().get("callbacks")
+            )
         restore_objects(built.parts, built.mode, callbacks, self.checkpoint, str(self.path))
 
     def restore_progress(self, trainer: Trainer) -> None:
         """Goes to the step of the checkpoint. A run that had ended early, or whose early_stopping changed,
-        counts stale validations from zero; the best value carries over."""
+        counts stale validations from zero; the best value carries over. The checkpoint's tensors are let go."""
         restore_progress(trainer, self.checkpoint)
+        self.checkpoint.states.clear()
         state = trainer.state
         if self.early_stopping_changed or state.stop_reason is not None:
             state.stale_validations, state.stop_requested = 0, None
@@ -97,11 +115,12 @@ class ResumePoint:
     def carry_best(self, store: CheckpointStore) -> None:
         """The best checkpoint so far becomes the new run's, by a link or a copy. Where the run went on after the
         checkpoint, its best.pt may be a later one: then it is looked for under its number."""
-        step = self.checkpoint.trainer.get("best_step")
-        if self.checkpoint.trainer["best_metric"] is None:
+        held = self.checkpoint.trainer
+        value, step = held.get("best_metric"), held.get("best_step")
+        if value is None:
             return
         beside = self.path.resolve().parent
-        candidates = [beside / "best.pt", self.path.resolve()]
+        candidates = [beside / BEST, self.path.resolve()]
         if step is not None:
             candidates.append(beside / step_name(step))
         reasons = []
@@ -109,8 +128,9 @@ class ResumePoint:
             if not candidate.is_file():
                 continue
             try:
-                if load(candidate).trainer["global_step"] == step:
-                    store.adopt(candidate, "best.pt")
+                found = load(candidate, mapped=True).trainer
+                if found["global_step"] == step or (step is None and found.get("best_metric") == value):
+                    store.adopt(candidate, BEST, epoch=found["epoch"], global_step=found["global_step"])
                     return
             except CheckpointError as error:
                 reasons.append(str(error))
@@ -137,15 +157,48 @@ def find_resume_point(path: Path, resolution: Resolution) -> ResumePoint:
         logger.warning("%s", notice)
     found = changes(checkpoint.config, given)
     refused = [change for change in found if not change.allowed]
+    allowed = [change for change in found if change.allowed]
     if refused:
-        lines = "\n".join(f"  {change}" for change in refused)
+        lines = "\n".join(f"  {change}{' (may change)' * change.allowed}" for change in [*refused, *allowed])
         raise CheckpointError(
             f"{path} belongs to another configuration; these values may not change on resume:\n{lines}"
         )
     for change in found:
         logger.info("changed on resume: %s", change)
-    stopping = any(change.path.startswith("trainer.early_stopping") for change in found)
-    return ResumePoint(path, checkpoint, stopping)
+    return ResumePoint(path, checkpoint, frozenset(change.path for change in found))
+
+
+def _by_instance(states: dict[str, Any], before: Any, now: Any) -> dict[str, Any]:
+    """The states of callbacks by the names that they have now. Callbacks may come, go and move: among several of
+    one component, a state belongs to the one with the same options."""
+    held = _instances(before)
+    renamed = dict(states)
+    for component in {name for name, _ in held.values()}:
+        old = [key for key, (name, _) in held.items() if name == component]
+        new = [key for key, (name, _) in _instances(now).items() if name == component]
+        if len(old) == len(new) == 1:
+            continue
+        for key in old:
+            renamed.pop(key, None)
+        left = list(old)
+        for key in new:
+            options = _instances(now)[key]
+            same = next((k for k in left if held[k] == options), None)
+            if same is None:
+                logger.warning("the callback %r begins without a state: none was saved with its options", key)
+            else:
+                left.remove(same)
+                if same in states:
+                    renamed[key] = states[same]
+    return renamed
+
+
+def _instances(callbacks: Any) -> dict[str, tuple[str, Any]]:
+    """Component and options by the name under which a callback's state is saved."""
+    named: dict[str, tuple[str, Any]] = {}
+    for callback in callbacks or ():
+        named[instance_name(callback["name"], named)] = (callback["name"], callback)
+    return named
 
 
 def _checkpoint_in_chain(path: Path) -> Path:
@@ -156,7 +209,7 @@ def _checkpoint_in_chain(path: Path) -> Path:
     while path.is_dir() and path.resolve() not in seen:
         seen.add(path.resolve())
         run = RunDirectory(path)
-        if (run.checkpoints / "last.pt").is_file() or not run.manifest.is_file():
+        if (run.checkpoints / LAST).is_file() or not run.manifest.is_file():
             break
         parent = read_manifest(run).get("resumed_from")
         if not isinstance(parent, str):

@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from trainlattice.checkpoint.names import BEST, LAST
 from trainlattice.checkpoint.peek import peek
 from trainlattice.config.resolve import resolve_file
 from trainlattice.diagnostics.errors import TrainLatticeError, UsageError
@@ -103,7 +104,7 @@ def verify_resume(
 
     parts = [
         part
-        for name in ("last.pt", "best.pt")
+        for name in (LAST, BEST)
         for part in compare_checkpoints(straight / "checkpoints" / name, resumed / "checkpoints" / name)
     ]
     records = compare_records(joined_records(straight), joined_records(resumed))
@@ -193,7 +194,7 @@ class _Trial:
         return Child(["resume", self._parent, f"--set={runs_dir_is(self._runs_dir)}"], self._log)
 
     def _killed(self, run: Path, delay: float) -> Kill:
-        saved = peek(run / "checkpoints" / "last.pt")
+        saved = peek(run / "checkpoints" / LAST)
         if saved is not None or self._parent is not None:
             self._parent = run
         records: list[Record] = joined_records(run)

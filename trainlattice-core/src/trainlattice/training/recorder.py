@@ -47,9 +47,7 @@ class Recorder:
         """
         self.tell(self.put(kind, content, at))
 
-    def put(
-        self, kind: str, content: Mapping[str, Any], at: tuple[int, int] | None = None
-    ) -> dict[str, Any]:
+    def put(self, kind: str, content: Mapping[str, Any], at: tuple[int, int] | None = None) -> dict[str, Any]:
         """Writes a record; callbacks do not know of it yet."""
         epoch, step = at or self.here
         place = {"type": kind, "epoch": epoch, "step": step}

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from trainlattice.checkpoint.background import Background, host_copy
 from trainlattice.checkpoint.format import Checkpoint
+from trainlattice.checkpoint.names import EMERGENCY, LAST, NOT_FINITE
 from trainlattice.contracts.settings import CheckpointSettings
 from trainlattice.diagnostics.errors import CheckpointWriteError, NonFiniteError, TrainLatticeError
 from trainlattice.training.checkpointing import Checkpointer
@@ -154,7 +155,7 @@ class Saver:
                     f"after step {trainer.state.global_step} {fault} is not finite; no checkpoint was written "
                     "over; a smaller optimizer.lr or trainer.max_grad_norm may help"
                 )
-            names, value = ["nonfinite.pt"], None
+            names, value = [NOT_FINITE], None
         checkpoint = checkpointer.checkpoint(trainer, trainer.boundary)
         self._writing = _Writing(names, value, trainer.recorder.here, self._place())
         self._saved_at, self._saved_when = self._place(), time.monotonic()
@@ -178,7 +179,7 @@ class Saver:
         """They are durable: what they replace may go."""
         assert self.checkpointer is not None
         written = self._writing
-        if "last.pt" in written.names:
+        if LAST in written.names:
             self._saved_here = written.place
         self.checkpointer.remove(self.retention.written(written.names, written.value))
         for path in paths:
@@ -192,11 +193,13 @@ class Saver:
             return
         try:
             self.finish()
-        except Exception as failure:  # what was on its way was not written, or a callback's on_checkpoint raised
+        except (
+            Exception
+        ) as failure:  # what was on its way was not written, or a callback's on_checkpoint raised
             logger.warning("the checkpoint before it: %s", failure)
         try:
             checkpoint = self.checkpointer.checkpoint(self.trainer, kind="emergency")
-            self.checkpointer.write(checkpoint, ["emergency.pt"])
+            self.checkpointer.write(checkpoint, [EMERGENCY])
         except TrainLatticeError as failure:  # it must not hide the error that is being raised
             logger.warning("emergency.pt was not written: %s", failure)
         except Exception as failure:  # a component's state_dict may raise anything
