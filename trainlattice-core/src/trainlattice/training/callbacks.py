@@ -20,7 +20,9 @@ class Callback:
     """Base class of callbacks: override what you need.
 
     The order is that of the configuration. An exception ends the run. ``state_dict`` must hold tensors and
-    plain containers only; it is saved in every checkpoint and loaded on resume.
+    plain containers only; it is saved in every checkpoint and loaded on resume. It is asked first after
+    ``on_run_start``. What follows a step (the end of an epoch, a validation) and was left halfway by a signal is
+    told of again on resume, from the state before it; what was complete is not.
     """
 
     def on_run_start(self, trainer: Trainer) -> None:
