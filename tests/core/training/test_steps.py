@@ -63,7 +63,7 @@ def test_max_steps_counts_windows_not_batches(tmp_path):
 
 
 def test_neither_epochs_nor_max_steps_is_refused(tmp_path):
-    with pytest.raises(ConfigError, match="the run would never end: give epochs or max_steps"):
+    with pytest.raises(ConfigError, match="the run would never end: give epochs, max_steps"):
         train(line(trainer={"epochs": None}), tmp_path)
 
 

@@ -54,6 +54,8 @@ def _more(result: RunResult) -> str:
         return f" --set trainer.epochs={result.epoch * 2}"
     if result.stop_reason.startswith("max_steps"):
         return f" --set trainer.max_steps={result.global_step * 2}"
+    if result.stop_reason.startswith("max_samples"):
+        return f" --set trainer.max_samples={result.samples * 2}"
     return ""
 
 

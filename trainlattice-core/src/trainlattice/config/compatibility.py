@@ -14,6 +14,8 @@ RUNTIME_ONLY = frozenset(
         "trainer.log_every",
         "trainer.epochs",
         "trainer.max_steps",
+        "trainer.max_samples",
+        "trainer.max_wall_time_sec",
         "trainer.early_stopping",
         "trainer.nonfinite",
         "trainer.nonfinite_budget",

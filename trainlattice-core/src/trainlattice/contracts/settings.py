@@ -83,12 +83,28 @@ class CompileSettings(Options):
     dynamic: bool | None = Field(None, description="Whether shapes may change; null: torch decides.")
 
 
+LENGTHS = ("epochs", "max_steps", "max_samples")
+"""What of TrainerSettings says how long a run is; the first that is reached ends it."""
+
+
 class TrainerSettings(Options):
     epochs: PositiveInt | None = Field(
-        1, description="Passes over the training set; null (the default beside max_steps): no limit."
+        1,
+        description="Passes over the training set; null (the default beside the next two): no limit.",
     )
     max_steps: PositiveInt | None = Field(
         None, description="Optimizer steps after which the run ends; null: no limit."
+    )
+    max_samples: PositiveInt | None = Field(
+        None,
+        description="Training samples after which the run ends, at the end of that step; null: no limit.",
+    )
+    max_wall_time_sec: PositiveFloat | None = Field(
+        None,
+        description="Seconds of training after which this process saves and leaves, with exit code 13; null: none.",
+    )
+    overfit_batches: PositiveInt | None = Field(
+        None, description="Train on the first batches of the first epoch only, again and again; null: on all."
     )
     device: Annotated[str, AfterValidator(_device)] = Field(
         "auto", description="auto (cuda if there is one, else cpu), cpu, cuda or cuda:N."
@@ -132,16 +148,19 @@ class TrainerSettings(Options):
 
     @model_validator(mode="before")
     @classmethod
-    def _max_steps_stands_alone(cls, data: Any) -> Any:
-        """``max_steps`` without ``epochs`` trains for as many epochs as that takes."""
-        if isinstance(data, dict) and data.get("max_steps") is not None and "epochs" not in data:
-            return {**data, "epochs": None}
+    def _a_length_stands_alone(cls, data: Any) -> Any:
+        """``max_steps`` or ``max_samples`` without ``epochs`` train for as many epochs as that takes."""
+        if isinstance(data, dict) and "epochs" not in data:
+            if any(data.get(name) is not None for name in ("max_steps", "max_samples")):
+                return {**data, "epochs": None}
         return data
 
     @model_validator(mode="after")
     def _ends(self) -> TrainerSettings:
-        if self.epochs is None and self.max_steps is None:
-            raise ValueError("the run would never end: give epochs or max_steps")
+        if all(getattr(self, name) is None for name in (*LENGTHS, "max_wall_time_sec")):
+            raise ValueError(
+                "the run would never end: give epochs, max_steps, max_samples or max_wall_time_sec"
+            )
         return self
 
 

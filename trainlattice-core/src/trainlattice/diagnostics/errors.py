@@ -58,7 +58,7 @@ class CheckpointWriteError(TrainLatticeError):
 
 
 class Interruption(BaseException):
-    """A signal ended the run between two steps, after its checkpoint was written."""
+    """A signal or the end of its time ended the run between two steps, after its checkpoint was written."""
 
 
 class RunInterrupted(Interruption, KeyboardInterrupt):
@@ -67,6 +67,14 @@ class RunInterrupted(Interruption, KeyboardInterrupt):
 
 class RunTerminated(Interruption, SystemExit):
     """SIGTERM; ``code`` is 128 + its number."""
+
+
+class WallTimeReached(Interruption, SystemExit):
+    """``trainer.max_wall_time_sec`` is over; ``code`` is 13."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.code = 13
 
 
 class ConsoleClosedError(BrokenPipeError):

@@ -25,7 +25,7 @@ from trainlattice.runs.probe import probe
 from trainlattice.runs.targets import call_target, config_error, expect, takes
 from trainlattice.training.callbacks import Callback
 from trainlattice.training.failures import translated
-from trainlattice.training.length import steps_per_epoch, total_steps
+from trainlattice.training.length import total_steps
 from trainlattice.training.mode import Mode, Parts
 from trainlattice.training.nonfinite import FiniteGuard
 from trainlattice.training.precision import grad_scaler
@@ -77,7 +77,7 @@ def build(
     loss = builder.loss(splits.contract)
     train, val, test = opener.sources(splits, loss)
     opener.require_validation_data(val)
-    budget = budget or total_steps(config.trainer, steps_per_epoch(train, config.trainer.accumulate))
+    budget = budget or total_steps(config.trainer, train)
     guard = FiniteGuard(config.trainer.nonfinite, strategy.device, budget=config.trainer.nonfinite_budget)
     opener.targets(splits, loss)
     others = builder.others(splits.contract)

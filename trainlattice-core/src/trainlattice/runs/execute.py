@@ -15,7 +15,7 @@ from trainlattice.checkpoint.durable import write_durably
 from trainlattice.checkpoint.names import LAST
 from trainlattice.checkpoint.store import CheckpointStore
 from trainlattice.config.resolve import Resolution
-from trainlattice.diagnostics.errors import Interruption, TrainLatticeError, UsageError
+from trainlattice.diagnostics.errors import Interruption, TrainLatticeError, UsageError, WallTimeReached
 from trainlattice.plugin.lifecycle import RunInfo, RunOutcome
 from trainlattice.runs.build import Built, build
 from trainlattice.runs.directory import RunDirectory, create
@@ -29,7 +29,7 @@ from trainlattice.runs.resume import ResumePoint, find_resume_point
 from trainlattice.training.callbacks import Callback, CallbackList
 from trainlattice.training.checkpointing import Checkpointer
 from trainlattice.training.failures import translated
-from trainlattice.training.length import steps_per_epoch, total_steps
+from trainlattice.training.length import total_steps
 from trainlattice.training.state import TrainerState
 from trainlattice.training.trainer import Services, Trainer
 
@@ -141,10 +141,11 @@ def _recorded_failure(manifest: Manifest, trainer: Trainer, hooks: Any, info: Ru
             trainer.event("end", status=status)
         except TrainLatticeError as unwritten:
             logger.warning("%s", unwritten)
+        ended = f"{status}: {error}" if isinstance(error, WallTimeReached) else status
         if (info.directory / "checkpoints" / LAST).is_file():
-            logger.info("%s; to continue: trainlattice resume %s", status, shlex.quote(str(info.directory)))
+            logger.info("%s; to continue: trainlattice resume %s", ended, shlex.quote(str(info.directory)))
         else:
-            logger.info("%s before the first checkpoint; the run directory is %s", status, info.directory)
+            logger.info("%s before the first checkpoint; the run directory is %s", ended, info.directory)
         try:
             hooks.trainlattice_run_failed(run=info, error=error)
         except BaseException:
@@ -198,6 +199,7 @@ def _result(run_dir: Path | None, state: TrainerState, monitor: str, seconds: fl
         state.validated_at >= 0,
         seconds,
         state.skipped_steps,
+        state.samples,
     )
 
 
@@ -241,7 +243,7 @@ def _announce_budget(point: ResumePoint, built: Built, resolution: Resolution) -
             budget,
             rate,
         )
-    derived = total_steps(trainer, steps_per_epoch(built.train, trainer.accumulate))
+    derived = total_steps(trainer, built.train)
     if resolution.config.sections.get("scheduler") and point.checkpoint.budget != derived:
         logger.info(
             "the schedule keeps its budget of %s steps from the checkpoint; this configuration alone would "

@@ -17,6 +17,7 @@ from trainlattice.contracts.records import DatasetContract, LossContract, ModelC
 from trainlattice.contracts.settings import DatasetSettings
 from trainlattice.data.container import BatchError
 from trainlattice.data.loader import MapSource
+from trainlattice.data.overfit import FirstBatches
 from trainlattice.data.source import BatchSource
 from trainlattice.data.splits import MapDataset, Splits, TensorData
 from trainlattice.data.stream import StreamSource
@@ -86,6 +87,9 @@ class DataOpener:
             return StreamSource(split, **common)
 
         train = source("train", trains=True)
+        few = self.config.trainer.overfit_batches
+        if few is not None:
+            train = FirstBatches(train, few, batch_size=settings.batch_size)
         if train.batches_per_epoch == 0:
             raise self.no_data(
                 f"drop_last leaves nothing of the training samples: there are fewer than batch_size "

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from trainlattice.checkpoint.names import LAST
 from trainlattice.config.compatibility import changes
 from trainlattice.config.resolve import resolve_file
+from trainlattice.contracts.settings import LENGTHS
 from trainlattice.diagnostics.errors import CheckpointError, PluginError, TrainLatticeError, UsageError
 from trainlattice.runs.chain import Chain, Record, joined_records, read_chain
 from trainlattice.runs.child import Child, last_lines
@@ -47,7 +48,6 @@ _DECISIVE = (
 """Entries of environment.json that can change bits."""
 _VARIABLES = ("CUBLAS_WORKSPACE_CONFIG", "PYTHONHASHSEED")
 _GIT = ("git_commit", "git_diff_sha256")
-_LENGTH = ("epochs", "max_steps")
 
 
 @dataclass(frozen=True)
@@ -142,7 +142,7 @@ class _Original:
     def first_config(self) -> Path | None:
         """The configuration that the schedule's length comes from, if the last one gives another."""
         first, last = (stored_config(link.run) or {} for link in (self.chain.links[0], self.chain.links[-1]))
-        lengths = [[config.get("trainer", {}).get(key) for key in _LENGTH] for config in (first, last)]
+        lengths = [[config.get("trainer", {}).get(key) for key in LENGTHS] for config in (first, last)]
         scheduled = bool(last.get("scheduler")) and lengths[0] != lengths[1]
         return self.chain.links[0].run.config if scheduled else None
 
@@ -152,12 +152,8 @@ class _Original:
         configs = [stored_config(link.run) or {} for link in self.chain.links]
         for before, after in pairwise(configs):
             for change in changes(before, after):
-                if change.path not in (
-                    "experiment.runs_dir",
-                    "experiment.name",
-                    "trainer.epochs",
-                    "trainer.max_steps",
-                ):
+                lengths = [f"trainer.{name}" for name in (*LENGTHS, "max_wall_time_sec")]
+                if change.path not in ("experiment.runs_dir", "experiment.name", *lengths):
                     found.append(f"{change.path} changed on resume: {change.saved!r}, then {change.given!r}")
         if self.until is not None:
             found.append(f"the run did not finish: compared up to step {self.until}, that of its last.pt")

@@ -93,7 +93,7 @@ def main(text: str) -> int:
     try:
         run_from_file(
             request.config,
-            overrides=[runs_dir_is(Path(request.runs_dir))],
+            overrides=[runs_dir_is(Path(request.runs_dir)), "trainer.max_wall_time_sec=null"],
             resume=request.resume,
             extra_callbacks=[_guard(request)],
             command="trainlattice runs reproduce",

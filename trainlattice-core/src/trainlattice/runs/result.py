@@ -17,6 +17,7 @@ class RunResult:
     :param best_metric: best value of ``monitor``, or None.
     :param validated: whether there was a validation at all.
     :param skipped_steps: windows that updated nothing.
+    :param samples: that training has seen, those of the runs it continues included.
     :param seconds: wall time of the training, from the first step to the last checkpoint.
     """
 
@@ -31,3 +32,4 @@ class RunResult:
     validated: bool
     seconds: float
     skipped_steps: int = 0
+    samples: int = 0

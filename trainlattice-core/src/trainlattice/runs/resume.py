@@ -13,7 +13,7 @@ from trainlattice.checkpoint.store import CheckpointStore, checkpoint_of, load
 from trainlattice.config.compatibility import changes
 from trainlattice.config.resolve import Resolution
 from trainlattice.config.resolved import ResolvedConfig
-from trainlattice.contracts.settings import TrainerSettings
+from trainlattice.contracts.settings import LENGTHS, TrainerSettings
 from trainlattice.diagnostics.errors import CheckpointError
 from trainlattice.runs.build import Built, instance_name
 from trainlattice.runs.chain import continued_run
@@ -28,7 +28,7 @@ from trainlattice.training.stopping import exhausted
 from trainlattice.training.trainer import Trainer
 
 logger = logging.getLogger(__name__)
-_LENGTH = frozenset({"trainer.epochs", "trainer.max_steps"})
+_LENGTH = frozenset(f"trainer.{name}" for name in LENGTHS)
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class ResumePoint:
 
     def is_over(self, settings: TrainerSettings) -> bool:
         """Whether these settings leave nothing to do. A run that was stopped goes on, but for one that stopped
-        early: that asks for a change of trainer.early_stopping, trainer.epochs or trainer.max_steps."""
+        early: that asks for a change of trainer.early_stopping or of a length."""
         state, progress = self.state, self.checkpoint.states.get("progress") or {}
         inside = progress.get("windows", 0) if state.stop_reason is None else 0
         asks_for_more = self.early_stopping_changed or not self.changed.isdisjoint(_LENGTH)

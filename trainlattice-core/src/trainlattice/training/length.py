@@ -17,10 +17,18 @@ def steps_per_epoch(train: BatchSource, accumulate: int) -> int | None:
 
 def is_complete(settings: TrainerSettings, state: TrainerState) -> bool:
     """Whether a run in this state has nothing left to do."""
-    epochs, steps = settings.epochs, settings.max_steps
-    return (epochs is not None and state.epoch >= epochs) or (
-        steps is not None and state.global_step >= steps
-    )
+    return (settings.epochs is not None and state.epoch >= settings.epochs) or limit(
+        settings, state
+    ) is not None
+
+
+def limit(settings: TrainerSettings, state: TrainerState) -> str | None:
+    """The limit that a run has reached, which may be inside an epoch; None if it has reached none."""
+    if settings.max_steps is not None and state.global_step >= settings.max_steps:
+        return f"max_steps: {settings.max_steps} optimizer steps"
+    if settings.max_samples is not None and state.samples >= settings.max_samples:
+        return f"max_samples: {settings.max_samples} samples"
+    return None
 
 
 def is_over(settings: TrainerSettings, state: TrainerState, windows: int) -> bool:
@@ -31,12 +39,14 @@ def is_over(settings: TrainerSettings, state: TrainerState, windows: int) -> boo
     return state.stop_reason is not None or (is_complete(settings, state) and not windows)
 
 
-def total_steps(settings: TrainerSettings, steps_per_epoch: int | None) -> int | None:
-    """Optimizer steps of a run: by its epochs, by max_steps, or the smaller of both. None if only the end of a
-    stream without length ends an epoch."""
-    limits = []
-    if settings.epochs is not None and steps_per_epoch is not None:
-        limits.append(settings.epochs * steps_per_epoch)
+def total_steps(settings: TrainerSettings, train: BatchSource) -> int | None:
+    """Optimizer steps of a run: by its epochs, by max_steps, by max_samples (at an epoch's steps per sample), or
+    the smallest of these. None if only the end of a stream without length ends an epoch."""
+    limits, per_epoch = [], steps_per_epoch(train, settings.accumulate)
+    if settings.epochs is not None and per_epoch is not None:
+        limits.append(settings.epochs * per_epoch)
+    if settings.max_samples is not None and per_epoch is not None and train.num_samples:
+        limits.append(math.ceil(settings.max_samples * per_epoch / train.num_samples))
     if settings.max_steps is not None:
         limits.append(settings.max_steps)
     return min(limits, default=None)

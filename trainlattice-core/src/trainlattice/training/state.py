@@ -12,6 +12,7 @@ class TrainerState:
 
     :param epoch: completed epochs.
     :param global_step: optimizer steps taken; in every mode one per window.
+    :param samples: that training has seen, of skipped steps too.
     :param best_metric: best finite value of the monitored metric so far.
     :param best_epoch: the epoch in or after which it was found, counted from 1.
     :param best_step: the optimizer step after which it was found.
@@ -26,6 +27,7 @@ class TrainerState:
 
     epoch: int = 0
     global_step: int = 0
+    samples: int = 0
     best_metric: float | None = None
     best_epoch: int | None = None
     best_step: int | None = None

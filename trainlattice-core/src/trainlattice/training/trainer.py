@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 import torch
@@ -14,12 +15,17 @@ from torch import nn
 from trainlattice.contracts.settings import CheckpointSettings, TrainerSettings
 from trainlattice.data.container import BatchError, Container, container_of
 from trainlattice.data.source import LEFT_OUT, BatchSource
-from trainlattice.diagnostics.errors import CheckpointWriteError, NonFiniteError, TrainLatticeError
+from trainlattice.diagnostics.errors import (
+    CheckpointWriteError,
+    NonFiniteError,
+    TrainLatticeError,
+    WallTimeReached,
+)
 from trainlattice.training.accumulators import WeightedMeans
 from trainlattice.training.callbacks import CallbackList, PhaseName
 from trainlattice.training.checkpointing import Boundary, Checkpointer
 from trainlattice.training.epoch import EpochProgress
-from trainlattice.training.length import is_complete, is_over, steps_per_epoch, total_steps
+from trainlattice.training.length import is_complete, is_over, limit, steps_per_epoch, total_steps
 from trainlattice.training.mode import Mode, Parts, Window, parameter_dtype
 from trainlattice.training.nonfinite import FiniteGuard
 from trainlattice.training.precision import autocast
@@ -55,7 +61,7 @@ class Services:
 
 
 class Trainer:
-    """Trains until ``settings.epochs`` or ``settings.max_steps``, from wherever ``state`` stands.
+    """Trains until ``settings.epochs``, ``max_steps`` or ``max_samples``, from wherever ``state`` stands.
 
     :param train: the training batches.
     :param val: the validation batches, or None.
@@ -99,6 +105,7 @@ class Trainer:
         self.recorder = Recorder(self, services.records, self.callbacks.log_metrics)
         self._saver = Saver(self, services.checkpointer, services.saving)
         self._signals = Signals()
+        self._deadline: float | None = None
         self.boundary: Boundary | None = None
         """The state between two steps, while what follows them is under way."""
         self._training_modes: list[tuple[nn.Module, bool]] = []
@@ -120,7 +127,7 @@ class Trainer:
     @property
     def total_steps(self) -> int | None:
         """Optimizer steps of the whole run; None if the length of an epoch is not known."""
-        return total_steps(self.settings, self.steps_per_epoch)
+        return total_steps(self.settings, self.train)
 
     @property
     def is_complete(self) -> bool:
@@ -139,7 +146,7 @@ class Trainer:
         """Trains to the end or to a stop. Whatever ends it, callbacks are told and, after an exception,
         ``emergency.pt`` holds the state for diagnosis.
 
-        :raises Interruption: after SIGINT or SIGTERM, when the state is in ``last.pt``.
+        :raises Interruption: after SIGINT, SIGTERM or ``max_wall_time_sec``, when the state is in ``last.pt``.
         """
         with self._signals.taken():
             return self._fit()
@@ -148,6 +155,8 @@ class Trainer:
         error: BaseException | None = None
         self._require_training_mode()
         self._training_modes = _modes(self.parts)
+        allowed = self.settings.max_wall_time_sec
+        self._deadline = monotonic() + allowed if allowed is not None else None
         self._guard.begin(self.state)
         self._saver.begin()
         self._epoch_number = self.state.epoch
@@ -211,7 +220,7 @@ class Trainer:
         self._save_ended()
 
     def _stop_inside_epoch(self, metrics: dict[str, float]) -> None:
-        """After max_steps, or an early stop between two epochs' ends. The checkpoint holds the position."""
+        """After a limit, or an early stop between two epochs' ends. The checkpoint holds the position."""
         value, improved = None, False
         if self.val is not None:
             value, improved = self._validate_once(at="step")
@@ -219,8 +228,8 @@ class Trainer:
         self.boundary = None
         self._ended = Ended(value, improved, None)
         self.recorder.write("epoch", {"partial": True, **metrics})
-        by_length = f"max_steps: {self.settings.max_steps} optimizer steps"
-        self._stop(by_length if self.is_complete else self.state.stop_requested or by_length)
+        reached = limit(self.settings, self.state)
+        self._stop(reached or self.state.stop_requested or "asked to stop inside an epoch")
         self._save_ended()
 
     def _save_ended(self) -> None:
@@ -300,7 +309,14 @@ class Trainer:
                     raise
 
     def _heed_signals(self) -> None:
-        """The state is one that can be resumed."""
+        """Also the end of the time that this process has. The state is one that can be resumed."""
+        if self._signals.stopping is None and self._deadline is not None and monotonic() >= self._deadline:
+            self._saver.last(again=False)
+            self._saver.finish()
+            raise WallTimeReached(
+                f"trainer.max_wall_time_sec: {self.settings.max_wall_time_sec:g} s are over after step "
+                f"{self.state.global_step}"
+            )
         if self._signals.stopping is not None:
             self._saver.last(again=False)
             self._saver.finish()
@@ -341,6 +357,7 @@ class Trainer:
         applied, state = result.applied, self.state
         skipped = result.skipped
         self.progress.count(result.samples)
+        state.samples += result.samples
         state.global_step += applied
         state.skipped_steps += not applied
         state.nonfinite_updates += skipped.count("skipped as not finite")
