@@ -113,7 +113,8 @@ def test_defaults_are_written_out_and_names_are_qualified(tmp_path, monkeypatch)
         },
         "callbacks": [{"name": "callbacks:progress", "refresh_per_second": 8}],
         "trainer": {
-            "epochs": 1, "max_steps": None, "device": "auto", "validate_every": 1, "validate_every_steps": None,
+            "epochs": 1, "max_steps": None, "max_samples": None, "max_wall_time_sec": None,
+            "overfit_batches": None, "device": "auto", "validate_every": 1, "validate_every_steps": None,
             "log_every": 10, "monitor": "val_loss", "monitor_mode": "auto", "max_grad_norm": None,
             "accumulate": 1, "accumulate_weighting": "samples", "precision": "fp32", "early_stopping": None,
             "nonfinite": "stop", "nonfinite_budget": 10, "compile": None,

@@ -1,11 +1,15 @@
 """Callbacks: what is called, when, and in which order."""
 
+import signal
+from contextlib import contextmanager
+
 import pytest
+import torch
 
 from support.by_hand import line
-from support.runs import InterruptAfter, checkpoint, manifest, records, run_dirs, train
+from support.runs import InterruptAfter, checkpoint, manifest, records, run_dirs, train, weights
 from trainlattice import Callback, Options, register_callback
-from trainlattice.diagnostics.errors import CheckpointWriteError
+from trainlattice.diagnostics.errors import CheckpointWriteError, RunTerminated
 from trainlattice.training.callbacks import CallbackList
 
 pytestmark = pytest.mark.torch
@@ -246,3 +250,118 @@ def test_a_state_dict_that_raises_does_not_hide_the_error_that_ended_the_run(tmp
 
     with pytest.raises(ValueError, match="the reason"):
         train(line(dataset=POINTS), tmp_path, extra_callbacks=[Fails()])
+
+
+# --- the configuration, learning rates, what surrounds a validation
+
+
+class Watching(Callback):
+    def __init__(self):
+        self.config, self.rates, self.starts = None, [], []
+
+    def update_config(self, config):
+        self.config = config
+
+    def on_lr_update(self, trainer, rates):
+        self.rates.append((trainer.state.global_step, rates))
+
+    def on_batch_start(self, trainer, phase, container):
+        self.starts.append((phase, sorted(container), "pred" in container))
+
+
+def test_update_config_shows_the_resolved_configuration_and_lets_nobody_change_it(tmp_path):
+    seen = Watching()
+    train(line(dataset=POINTS), tmp_path, extra_callbacks=[seen])
+    assert seen.config["trainer"]["log_every"] == 1
+    assert isinstance(seen.config["callbacks"], tuple)
+    with pytest.raises(TypeError):
+        seen.config["trainer"]["log_every"] = 2
+
+
+def test_on_lr_update_tells_the_rate_of_the_next_step_after_each_step_of_a_schedule(tmp_path):
+    seen, without = Watching(), Watching()
+    config = line(
+        dataset={**POINTS, "batch_size": 1}, scheduler={"name": "step_decay", "every_steps": 2, "factor": 0.5}
+    )
+    train(config, tmp_path, extra_callbacks=[seen])
+    assert [(step, rates["optimizer"]) for step, rates in seen.rates] == [
+        (1, 0.1),
+        (2, 0.05),
+        (3, 0.05),
+        (4, 0.025),
+    ]
+    train(line(dataset={**POINTS, "batch_size": 1}), tmp_path, extra_callbacks=[without])
+    assert without.rates == []
+
+
+def test_on_batch_start_comes_before_the_forward_pass(tmp_path):
+    seen = Watching()
+    train(line(dataset=POINTS), tmp_path, extra_callbacks=[seen])
+    assert {start[0] for start in seen.starts} == {"train", "val"}
+    assert not any(start[2] for start in seen.starts)
+
+
+class Swapping(Callback):
+    """Validates with a weight of 7 in place of the one that is trained."""
+
+    def __init__(self, fails=False):
+        self.fails, self.seen = fails, []
+
+    @contextmanager
+    def evaluating(self, models):
+        weight = models["model"].w
+        held = weight.detach().clone()
+        with torch.no_grad():
+            weight.fill_(7.0)
+        try:
+            yield
+        finally:
+            with torch.no_grad():
+                weight.copy_(held)
+
+    def on_batch_end(self, trainer, phase, container):
+        self.seen.append((phase, trainer.parts.models["model"].w.item()))
+        if phase == "val" and self.fails:
+            raise ZeroDivisionError
+
+
+def test_weights_that_stand_in_are_validated_and_swapped_back(tmp_path):
+    swapping = Swapping()
+    result = train(line(dataset=POINTS), tmp_path, extra_callbacks=[swapping])
+    plain = train(line(dataset=POINTS), tmp_path / "plain")
+    assert {weight for phase, weight in swapping.seen if phase == "val"} == {7.0}
+    assert weights(result.run_dir)["w"] == weights(plain.run_dir)["w"] != 7.0
+    assert (
+        records(result.run_dir, "epoch")[0]["train_loss"] == records(plain.run_dir, "epoch")[0]["train_loss"]
+    )
+
+
+def test_they_are_swapped_back_when_a_validation_fails(tmp_path):
+    with pytest.raises(ZeroDivisionError):
+        train(line(dataset=POINTS), tmp_path, extra_callbacks=[Swapping(fails=True)])
+    (run,) = run_dirs(tmp_path)
+    plain = train(line(dataset=POINTS), tmp_path / "plain")
+    assert weights(run)["w"] == weights(plain.run_dir)["w"] != 7.0
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
+def test_a_checkpoint_that_is_written_inside_a_validation_holds_what_is_trained(tmp_path, number):
+    class Sends(Swapping):
+        def on_batch_end(self, trainer, phase, container):
+            super().on_batch_end(trainer, phase, container)
+            if phase == "val" and len([seen for seen in self.seen if seen[0] == "val"]) == 1:
+                signal.raise_signal(number)
+
+        def on_checkpoint(self, trainer, path):
+            self.seen.append(("saved", trainer.parts.models["model"].w.item()))
+
+    sends = Sends()
+    plain = train(line(dataset=POINTS), tmp_path / "plain")
+    if number == signal.SIGTERM:
+        with pytest.raises(RunTerminated):
+            train(line(dataset=POINTS), tmp_path, extra_callbacks=[sends])
+    else:
+        train(line(dataset=POINTS), tmp_path, extra_callbacks=[sends])
+        assert [seen for seen in sends.seen if seen[0] == "val"][-1] == ("val", 7.0)  # it went on inside
+    saved = [seen[1] for seen in sends.seen if seen[0] == "saved"]
+    assert set(saved) == {weights(plain.run_dir)["w"].item()}

@@ -57,14 +57,12 @@ def build(
     *,
     budget: int | None = None,
     implementations: Mapping[str, str] | None = None,
-    observed: bool = True,
 ) -> Built:
     """Opens the data and builds everything, in the order: data, loss, components of other kinds, models, optimizers
     and schedules, mode, callbacks.
 
     :param budget: of the checkpoint that is resumed; by default the length of the run.
     :param implementations: of the optimizers of that checkpoint by role: other kernels round otherwise.
-    :param observed: whether callbacks are built too.
     :raises ConfigError: for an option or contract that only the opened data shows to be wrong.
     """
     config = resolution.config
@@ -97,7 +95,7 @@ def build(
         models, builder.updates(models, loss, strategy, budget, guard), loss, splits.contract, others
     )
     mode = builder.mode(parts)
-    callbacks = builder.callbacks() if observed else []
+    callbacks = builder.callbacks()
     # Weights are drawn; what follows starts from the seed again, however many numbers the build drew.
     seed_everything(config.experiment.seed)
     return Built(mode, parts, strategy, train, val, test, callbacks, budget, guard, splits)

@@ -71,27 +71,33 @@ def _evaluate(resolution: Resolution, checkpoint: Path, split: str) -> Evaluatio
     # These import torch: only now, since the configuration is well.
     from trainlattice.checkpoint.store import load
     from trainlattice.runs.build import build
+    from trainlattice.training.callbacks import CallbackList
     from trainlattice.training.checkpointing import restore_models
     from trainlattice.training.mode import parameter_dtype
     from trainlattice.training.precision import autocast
-    from trainlattice.training.validation import evaluate
+    from trainlattice.training.validation import Surroundings, evaluate
 
     saved = load(checkpoint)
-    built = build(resolution, budget=saved.budget, observed=False)
+    built = build(resolution, budget=saved.budget)
     source = built.val if split == "val" else built.test
     if source is None:
         dataset = resolution.config.one("dataset")
         raise CheckpointError(f"the dataset {dataset.name if dataset else ''!r} has no {split} data")
     restore_models(built.parts, built.mode, saved, str(checkpoint))
     device = built.strategy.device
-    means = evaluate(
-        built.mode,
-        built.parts.modules(),
-        source,
-        device,
-        parameter_dtype(built.parts),
-        autocast(resolution.config.trainer.precision, device),
-    )
+    callbacks = CallbackList(built.callbacks)
+    if callbacks.evaluating:
+        callbacks.load_state_dict(saved.states.get("callbacks") or {})
+    surroundings = Surroundings(lambda: [call(built.parts.models) for call in callbacks.evaluating])
+    with surroundings.inside():
+        means = evaluate(
+            built.mode,
+            built.parts.modules(),
+            source,
+            device,
+            parameter_dtype(built.parts),
+            autocast(resolution.config.trainer.precision, device),
+        )
     return Evaluation(
         checkpoint,
         split,

@@ -15,6 +15,7 @@ from trainlattice.checkpoint.durable import write_durably
 from trainlattice.checkpoint.names import LAST
 from trainlattice.checkpoint.store import CheckpointStore
 from trainlattice.config.resolve import Resolution
+from trainlattice.config.snapshot import read_only
 from trainlattice.diagnostics.errors import Interruption, TrainLatticeError, UsageError, WallTimeReached
 from trainlattice.plugin.lifecycle import RunInfo, RunOutcome
 from trainlattice.runs.build import Built, build
@@ -63,6 +64,8 @@ def execute_run(
     if point is not None:
         point.restore_objects(built, callbacks, config)  # it may not fit: nothing has been created yet
         _announce_budget(point, built, resolution)
+    for call in callbacks.update_config:
+        call(read_only(config.as_plain()))
     data = fingerprint(built.splits)
     if point is not None:
         point.require_same_data(data)

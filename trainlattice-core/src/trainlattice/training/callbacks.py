@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
+
+from torch import nn
 
 from trainlattice.data.container import Container
 
@@ -25,6 +28,10 @@ class Callback:
     told of again on resume, from the state before it; what was complete is not.
     """
 
+    def update_config(self, config: Mapping[str, Any]) -> None:
+        """The resolved configuration, as it stands in ``config.yaml``: mappings and tuples that cannot be changed.
+        Comes first, while the run is built."""
+
     def on_run_start(self, trainer: Trainer) -> None:
         """Everything is built, a checkpoint to resume from is loaded, no step has been taken."""
 
@@ -34,8 +41,14 @@ class Callback:
     def on_epoch_start(self, trainer: Trainer) -> None:
         """``trainer.state.epoch`` epochs are complete and the next begins."""
 
+    def on_batch_start(self, trainer: Trainer, phase: PhaseName, container: Container) -> None:
+        """A batch is about to go through: ``container`` holds what the loader made, still on the host."""
+
     def on_batch_end(self, trainer: Trainer, phase: PhaseName, container: Container) -> None:
         """A batch went through: ``container`` holds input, target, pred and loss, on the device."""
+
+    def on_lr_update(self, trainer: Trainer, rates: Mapping[str, float]) -> None:
+        """A schedule has set the learning rates of the next step: by optimizer, its first group's."""
 
     def on_step_end(self, trainer: Trainer) -> None:
         """A window is complete; ``trainer.state.global_step`` steps have been taken."""
@@ -56,6 +69,15 @@ class Callback:
     def finalize(self, trainer: Trainer, error: BaseException | None) -> None:
         """The run ended, with the exception that ended it or None. Called on every callback, last."""
 
+    def evaluating(self, models: Mapping[str, nn.Module]) -> AbstractContextManager[None]:
+        """Surrounds each validation, and ``trainlattice evaluate``: for weights that are evaluated in place of
+        those that are trained. A checkpoint that is written meanwhile is written outside of it, and whatever ends
+        the validation leaves it.
+
+        :param models: by role.
+        """
+        return nullcontext()
+
     def state_dict(self) -> dict[str, Any]:
         return {}
 
@@ -71,17 +93,21 @@ class CallbackList:
 
     def __init__(self, named: Iterable[tuple[str, Callback]]) -> None:
         self.named = list(named)
+        self.update_config = self._bound("update_config")
         self.on_run_start = self._bound("on_run_start")
         self.on_phase_start = self._bound("on_phase_start")
         self.on_epoch_start = self._bound("on_epoch_start")
+        self.on_batch_start = self._bound("on_batch_start")
         self.on_batch_end = self._bound("on_batch_end")
+        self.on_lr_update = self._bound("on_lr_update")
         self.on_step_end = self._bound("on_step_end")
         self.on_phase_end = self._bound("on_phase_end")
         self.log_metrics = self._bound("log_metrics")
         self.on_checkpoint = self._bound("on_checkpoint")
         self.on_epoch_end = self._bound("on_epoch_end")
+        self.evaluating = self._bound("evaluating")
 
-    def _bound(self, method: str) -> list[Callable[..., None]]:
+    def _bound(self, method: str) -> list[Callable[..., Any]]:
         """Empty where no callback overrides the method: the caller's loop then costs nothing."""
         return [
             getattr(callback, method)

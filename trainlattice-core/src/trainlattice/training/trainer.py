@@ -37,7 +37,7 @@ from trainlattice.training.step import Stepper, StepResult
 from trainlattice.training.stopping import direction_of, exhausted, judge
 from trainlattice.training.strategy import Strategy
 from trainlattice.training.update import Update
-from trainlattice.training.validation import evaluate, keeping_rng
+from trainlattice.training.validation import Surroundings, evaluate, keeping_rng
 
 
 @dataclass(frozen=True)
@@ -106,11 +106,15 @@ class Trainer:
         self._saver = Saver(self, services.checkpointer, services.saving)
         self._signals = Signals()
         self._deadline: float | None = None
+        self._surroundings = Surroundings(
+            lambda: [call(self.parts.models) for call in self.callbacks.evaluating]
+        )
         self.boundary: Boundary | None = None
         """The state between two steps, while what follows them is under way."""
         self._training_modes: list[tuple[nn.Module, bool]] = []
         self._in_step = False
         self._ended: Ended | None = None
+        self._schedules = any(update.scheduler is not None for update in parts.updates.values())
         self._stops_here = False
         self._exhausted = False
         self._epoch_number = 0
@@ -259,6 +263,9 @@ class Trainer:
         if not (self.progress.windows and self._between_steps()):
             for window in self._windows():
                 self._require_training_mode()
+                for container in window if self.callbacks.on_batch_start else ():
+                    for call in self.callbacks.on_batch_start:
+                        call(self, "train", container)
                 self._in_step = True
                 self._after_step(window, self._stepper.run(window))
                 for call in self.callbacks.on_step_end:
@@ -310,7 +317,14 @@ class Trainer:
 
     def _heed_signals(self) -> None:
         """Also the end of the time that this process has. The state is one that can be resumed."""
-        if self._signals.stopping is None and self._deadline is not None and monotonic() >= self._deadline:
+        time_is_up = self._deadline is not None and monotonic() >= self._deadline
+        if self._signals.stopping is None and not self._signals.save and not time_is_up:
+            return
+        with self._surroundings.outside():
+            self._save_and_obey(time_is_up=time_is_up)
+
+    def _save_and_obey(self, *, time_is_up: bool) -> None:
+        if self._signals.stopping is None and time_is_up:
             self._saver.last(again=False)
             self._saver.finish()
             raise WallTimeReached(
@@ -380,6 +394,10 @@ class Trainer:
                 call(self, "train", container)
         for record in records:
             self.recorder.tell(record)
+        if applied and self.callbacks.on_lr_update and self._schedules:
+            rates = {role: update.next_lr for role, update in self.parts.updates.items()}
+            for call in self.callbacks.on_lr_update:
+                call(self, rates)
         if "skipped as not finite" in skipped:
             self._guard.require_clean()
             self._guard.require_budget()
@@ -446,7 +464,11 @@ class Trainer:
                 call(self, phase, container)
             self._heed_signals()
 
-        with keeping_rng():
+        def before_batch(container: Container) -> None:
+            for call in self.callbacks.on_batch_start:
+                call(self, phase, container)
+
+        with keeping_rng(), self._surroundings.inside():
             return evaluate(
                 self.mode,
                 self.parts.modules(),
@@ -454,6 +476,7 @@ class Trainer:
                 self.strategy.device,
                 self._dtype,
                 self._autocast,
+                before_batch if self.callbacks.on_batch_start else None,
                 on_batch,
                 epoch=self.state.epoch,
             )

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
 
 import torch
@@ -29,6 +29,44 @@ def evaluating(models: list[nn.Module]) -> Iterator[None]:
             module.training = training
 
 
+class Surroundings:
+    """Context managers around a validation, which are left while a checkpoint is written.
+
+    :param enter: makes them, in order.
+    """
+
+    def __init__(self, enter: Callable[[], Iterable[AbstractContextManager[None]]]) -> None:
+        self._enter = enter
+        self._entered: ExitStack | None = None
+
+    @contextmanager
+    def inside(self) -> Iterator[None]:
+        try:
+            self._go_in()
+            yield
+        finally:
+            self._come_out()
+
+    @contextmanager
+    def outside(self) -> Iterator[None]:
+        """Where nothing was entered, nothing is left. After an exception they stay left."""
+        was_inside = self._entered is not None
+        self._come_out()
+        yield
+        if was_inside:
+            self._go_in()
+
+    def _go_in(self) -> None:
+        self._entered = ExitStack()
+        for context in self._enter():
+            self._entered.enter_context(context)
+
+    def _come_out(self) -> None:
+        entered, self._entered = self._entered, None
+        if entered is not None:
+            entered.close()
+
+
 @contextmanager
 def keeping_rng() -> Iterator[dict[str, Any]]:
     """Afterwards every random state is as it was, and as it is yielded: what a validation draws, training never
@@ -47,12 +85,14 @@ def evaluate(
     device: torch.device,
     dtype: torch.dtype,
     autocast: AbstractContextManager[Any],
+    before_batch: Callable[[Container], None] | None = None,
     on_batch: Callable[[Container], None] | None = None,
     *,
     epoch: int = 0,
 ) -> dict[str, float]:
     """Weighted means of the mode's metrics over all batches of a source.
 
+    :param before_batch: called before each batch.
     :param on_batch: called after each batch.
     :param epoch: complete epochs, for the containers.
     :raises BatchError: if there is no batch.
@@ -63,6 +103,8 @@ def evaluate(
             container = container_of(batch)
             weight = container["weight"] = mode.weight(container)
             container["epoch"] = epoch
+            if before_batch is not None:
+                before_batch(container)
             move(container, device, dtype)
             with autocast:
                 mode.evaluate(container)
