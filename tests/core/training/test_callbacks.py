@@ -281,7 +281,7 @@ def test_update_config_shows_the_resolved_configuration_and_lets_nobody_change_i
 def test_on_lr_update_tells_the_rate_of_the_next_step_after_each_step_of_a_schedule(tmp_path):
     seen, without = Watching(), Watching()
     config = line(
-        dataset={**POINTS, "batch_size": 1}, scheduler={"name": "step_decay", "every_steps": 2, "factor": 0.5}
+        dataset={**POINTS, "batch_size": 1}, scheduler={"name": "step_decay", "step_size": 2, "gamma": 0.5}
     )
     train(config, tmp_path, extra_callbacks=[seen])
     assert [(step, rates["optimizer"]) for step, rates in seen.rates] == [
