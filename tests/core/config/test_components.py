@@ -89,7 +89,7 @@ PAIR = "mode: pair\ndataset: data\n"
 def test_models_by_role_are_resolved_each(tmp_path, registry):
     path = write(tmp_path, PAIR + "model:\n  first: any\n  second: {name: mlp, input_dim: 3}\n")
     model = resolved(path, registry=registry)["model"]
-    assert model["first"] == {"name": "odd:any"}
+    assert model["first"] == {"name": "odd:any", "inputs": None}
     assert (model["second"]["name"], model["second"]["input_dim"]) == ("models:mlp", 3)
 
 

@@ -109,7 +109,7 @@ def test_the_keys_of_core_are_listed_beside_the_options_of_a_dataset():
         "start_method",
         "drop_last",
     ]
-    assert not any(row.beside for row in options("model", "mlp").values())
+    assert not any(row.beside for row in options("scheduler", "step_decay").values())
 
 
 def test_the_text_is_a_table_and_an_example():
@@ -117,7 +117,7 @@ def test_the_text_is_a_table_and_an_example():
     assert "  OPTION" in text
     assert "required" in text
     assert "example:\n  scheduler:\n    name: step_decay\n" in text
-    assert described("model", "any").as_text().count("no options") == 1
+    assert described("callback", "watcher").as_text().count("no options") == 1
 
 
 def test_a_deprecated_component_and_a_default_say_so():

@@ -163,7 +163,7 @@ def test_another_component_keeps_the_keys_of_core_only(tmp_path):
     write(tmp_path, BASE + "optimizer: {name: adamw, lr: 0.5, amsgrad: true}\n", "base.yaml")
     path = write(tmp_path, "extends: base.yaml\nmodel: any\ndataset: {name: data}\noptimizer: {name: sgd}\n")
     config = resolved(path, registry=odd_registry())
-    assert config["model"] == {"name": "odd:any"}
+    assert config["model"] == {"name": "odd:any", "inputs": None}
     assert config["dataset"] == {
         "name": "odd:data", "batch_size": 8, "num_workers": 0, "start_method": None,
         "drop_last": False, "shape": None, "task": None, "outputs": None,
@@ -176,7 +176,7 @@ def test_the_same_component_keeps_its_options(tmp_path, name):
     write(tmp_path, BASE, "base.yaml")
     path = write(tmp_path, f"extends: base.yaml\nmodel: {{name: '{name}', dropout: 0.5}}\n")
     assert resolved(path)["model"] == {
-        "name": "models:mlp", "input_dim": 4, "hidden_dims": [8], "num_classes": 3, "dropout": 0.5,
+        "name": "models:mlp", "inputs": None, "input_dim": 4, "hidden_dims": [8], "num_classes": 3, "dropout": 0.5,
     }  # fmt: skip
 
 

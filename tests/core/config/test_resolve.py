@@ -98,14 +98,16 @@ def test_defaults_are_written_out_and_names_are_qualified(tmp_path, monkeypatch)
         "experiment": {"name": "experiment", "seed": 42, "runs_dir": os.path.join(cwd, "runs")},
         "mode": {"name": "core:supervised"},
         "model": {
-            "name": "models:mlp", "input_dim": 4, "hidden_dims": [8], "num_classes": 3, "dropout": 0.1,
+            "name": "models:mlp", "inputs": None, "input_dim": 4, "hidden_dims": [8], "num_classes": 3,
+            "dropout": 0.1,
         },
         "dataset": {
             "name": "datasets:synthetic", "batch_size": 8, "num_workers": 0, "start_method": None,
             "drop_last": False, "samples": 256, "val_samples": 64, "input_shape": [4], "num_classes": 3,
         },
         "loss": {
-            "name": "losses:cross_entropy", "label_smoothing": 0.0, "ignore_index": -100, "reduction": "mean",
+            "name": "losses:cross_entropy", "weight": 1.0, "pred_key": "pred", "target_key": "target",
+            "context": {}, "as": None, "label_smoothing": 0.0, "ignore_index": -100, "reduction": "mean",
         },
         "optimizer": {
             "name": "optimizers:adamw", "implementation": "auto", "lr": 0.001, "betas": [0.9, 0.999], "eps": 1e-8,
@@ -264,7 +266,7 @@ def test_local_files_are_relative_to_the_file_that_names_them(tmp_path, monkeypa
     path = write(tmp_path, "extends: ../base/base.yaml\ndataset: data\n", "other/c.yaml")
     monkeypatch.chdir("/")
     config = resolved(path, registry=odd_registry())
-    assert config["model"] == {"name": "local:mine"}
+    assert config["model"] == {"name": "local:mine", "inputs": None}
     (local,) = config["plugins"]["local"]
     assert os.path.isabs(local)
     assert Path(local).resolve() == (tmp_path / "base" / "mine.py").resolve()

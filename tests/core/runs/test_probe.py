@@ -122,7 +122,7 @@ def test_a_loss_that_cannot_take_the_batch_is_refused(tmp_path):
             {"image": torch.ones(4), "target": torch.tensor(0)},
             "the model needs the key 'input'; the batch has",
         ),
-        ({"input": torch.ones(4)}, "the loss needs the key 'target'; the batch has 'input'"),
+        ({"input": torch.ones(4)}, "the loss 'cross_entropy' needs the key 'target'; the batch has 'input'"),
     ],
 )
 def test_a_batch_of_a_form_that_nothing_can_take_is_refused(tmp_path, sample, says):
@@ -171,7 +171,7 @@ def test_a_loss_that_returns_no_scalar_is_refused(tmp_path, loss, says):
         return loss
 
     found = refused(tiny(loss={"name": "no_scalar"}), tmp_path)
-    assert f"the loss returned a value of {says}, expected a scalar tensor" in found.message
+    assert f"the loss 'no_scalar' returned a value of {says}, expected a scalar tensor" in found.message
 
 
 def test_a_dataset_of_one_sample_is_probed_with_it(tmp_path):

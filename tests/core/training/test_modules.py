@@ -282,7 +282,7 @@ def test_a_loss_parameter_that_is_not_finite_is_not_written_over_a_good_checkpoi
     class Spoils(Callback):
         def on_epoch_end(self, trainer, metrics):
             if trainer.state.epoch == 2:
-                trainer.parts.loss.s.data.fill_(NAN)
+                trainer.parts.loss.terms[0].loss.s.data.fill_(NAN)
 
     with pytest.raises(NonFiniteError, match="after step 4 the weight s of the loss is not finite"):
         train(scaled(), tmp_path, extra_callbacks=[Spoils()])

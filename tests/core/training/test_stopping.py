@@ -138,6 +138,8 @@ def test_a_run_that_had_stopped_early_counts_from_zero_when_it_is_resumed_and_ke
     config = scripted([1.0, 1.0], epochs=20, early_stopping={"patience": 0})
     run = train(config, tmp_path).run_dir
     SCRIPT[:] = [2.0]
+    assert train(config, tmp_path, resume=run).run_dir is None  # nobody asked for more
+    config["trainer"]["epochs"] = 21
     result = train(config, tmp_path, resume=run)
     assert (result.epoch, result.best_metric, result.best_epoch) == (3, 1.0, 1)
     assert checkpoint(result.run_dir)["trainer"]["stale_validations"] == 1

@@ -18,7 +18,7 @@ from trainlattice.diagnostics.errors import PluginError
 from trainlattice.diagnostics.nodes import Entry, Mapping, Node, Scalar
 from trainlattice.diagnostics.source import Mark
 from trainlattice.plugin.inspection import target_looks_missing
-from trainlattice.plugin.registry import Registered, Registry, settings_class
+from trainlattice.plugin.registry import Registered, Registry, keys_of, settings_class
 
 Entries = Callable[[str], "Entry | None"]
 
@@ -54,6 +54,8 @@ class ComponentResolver:
             return self.roles(kind, entry, roles)
         if kind.form == "list":
             return self.many(kind, entry)
+        if kind.several and entry and isinstance(entry.node, Mapping) and kind.several in entry.node.entries:
+            return self.several(kind, entry.node, kind.several)
         if entry is None and contract is not None and kind.section in contract.required:
             return None  # reported as missing
         return self.one(
@@ -72,6 +74,26 @@ class ComponentResolver:
         found = [
             self.one(kind, item, (kind.section, index), item.mark)
             for index, item in enumerate(entry.node.items)
+        ]
+        return tuple(component for component in found if component is not None)
+
+    def several(self, kind: Kind, node: Mapping, key: str) -> Section | None:
+        """A list of components below a key, where one could stand."""
+        for name, other in node.entries.items():
+            if name != key:
+                message = f"the section {kind.section!r} has {key!r}, and no other key beside it"
+                self.diagnostics.append(
+                    Diagnostic("unknown-option", message, other.key_mark, nodes.dotted((kind.section, name)))
+                )
+        below = node.entries[key]
+        if not isinstance(below.node, nodes.Sequence) or not below.node.items:
+            self.diagnostics.append(
+                wrong_type(f"{kind.section}.{key}", below.node, f"a list of {kind.name} components")
+            )
+            return None
+        found = [
+            self.one(kind, item, (kind.section, key, index), item.mark)
+            for index, item in enumerate(below.node.items)
         ]
         return tuple(component for component in found if component is not None)
 
@@ -191,7 +213,7 @@ class ComponentResolver:
         except PluginError as error:
             self.diagnostics.append(Diagnostic("broken-plugin", str(error), at, nodes.dotted(path)))
             return None
-        beside = frozenset(settings_schema.model_fields) if settings_schema else frozenset()
+        beside = keys_of(settings_schema) if settings_schema else frozenset()
         entries = {key: entry for key, entry in node.entries.items() if key != "name"}
         own = Mapping({k: e for k, e in entries.items() if k not in beside}, node.mark)
         try:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from math import prod
 
 from trainlattice.config.resolved import ResolvedComponent, Section
 from trainlattice.contracts.records import DatasetContract, LossContract, ModeContract, ModelContract
-from trainlattice.contracts.settings import TrainerSettings
+from trainlattice.contracts.settings import LossSettings, TrainerSettings
 from trainlattice.diagnostics import nodes
 from trainlattice.diagnostics.diagnostic import Diagnostic
 from trainlattice.diagnostics.hints import did_you_mean
@@ -20,24 +20,58 @@ def contract_problems(
     sections: Mapping[str, Section], trainer: TrainerSettings | None, locate: Locate
 ) -> list[Diagnostic]:
     """Every pair of sections that is valid by itself and does not fit together."""
-    model, dataset, loss = (_single(sections, name) for name in ("model", "dataset", "loss"))
-    problems = []
+    model, dataset = _single(sections, "model"), _single(sections, "dataset")
+    losses = _all(sections, "loss")
+    problems = _names_twice(losses, locate)
     model_contract = model.contract if model else None
     dataset_contract = dataset.contract if dataset else None
-    loss_contract = loss.contract if loss else None
+    loss_contracts = [loss.contract for loss in losses]
     if model and dataset and isinstance(model_contract, ModelContract):
         if isinstance(dataset_contract, DatasetContract):
             problems += model_problems(model, model_contract, dataset.name, dataset_contract, locate)
-    if loss and isinstance(loss_contract, LossContract) and dataset:
-        if isinstance(dataset_contract, DatasetContract):
+    for loss, loss_contract in zip(losses, loss_contracts, strict=True):
+        if (
+            isinstance(loss_contract, LossContract)
+            and dataset
+            and isinstance(dataset_contract, DatasetContract)
+        ):
             problems += task_problems(loss, loss_contract, dataset.name, dataset_contract, locate)
     if trainer is not None:
-        task = loss_contract.task if isinstance(loss_contract, LossContract) else None
+        tasks = {contract.task for contract in loss_contracts if isinstance(contract, LossContract)}
+        task = "regression" if losses and tasks == {"regression"} else None
         mode = _single(sections, "mode")
         mode_contract = mode.contract if mode else None
         measured = mode_contract.metrics if isinstance(mode_contract, ModeContract) else None
+        if measured is not None and len(losses) > 1:
+            measured = (*measured, *(loss_name(loss) for loss in losses))
         problems += _trainer_problems(trainer, task, measured, locate)
     return problems
+
+
+def loss_name(loss: ResolvedComponent) -> str:
+    """Under which one of several losses is measured."""
+    assert isinstance(loss.settings, LossSettings)
+    return loss.settings.label or loss.registered.component.name
+
+
+def _names_twice(losses: Sequence[ResolvedComponent], locate: Locate) -> list[Diagnostic]:
+    problems, seen = [], {"loss", "accuracy"} if len(losses) > 1 else set()
+    for loss in losses:
+        name = loss_name(loss)
+        if name in seen:
+            path = (*loss.path, "as")
+            message = f"the name {name!r} is taken: give this loss another one with the key 'as'"
+            problems.append(Diagnostic("conflict", message, locate(path), nodes.dotted(path)))
+        seen.add(name)
+    return problems
+
+
+def _all(sections: Mapping[str, Section], name: str) -> tuple[ResolvedComponent, ...]:
+    """The components of a section that names one or several."""
+    found = sections.get(name)
+    if isinstance(found, tuple):
+        return found
+    return (found,) if isinstance(found, ResolvedComponent) else ()
 
 
 def _single(sections: Mapping[str, Section], name: str) -> ResolvedComponent | None:
@@ -90,7 +124,9 @@ def model_problems(
 def task_problems(
     loss: ResolvedComponent, ours: LossContract, dataset: str, theirs: DatasetContract, locate: Locate
 ) -> list[Diagnostic]:
-    """The task of a loss against a dataset's."""
+    """The task of a loss against a dataset's, if it takes the dataset's own target."""
+    if isinstance(loss.settings, LossSettings) and loss.settings.target_key != "target":
+        return []
     if None in (ours.task, theirs.task) or ours.task == theirs.task:
         return []
     advice = f"name a loss for {theirs.task}"

@@ -28,9 +28,12 @@ def json_schema(registry: Registry) -> tuple[dict[str, Any], list[str]]:
         one = _component_schema(registry, kind, definitions, problems)
         definitions[f"kind.{kind.name}"] = one
         reference = {"$ref": f"#/definitions/kind.{kind.name}"}
-        properties[kind.section] = _or_null(
-            {"type": "array", "items": reference} if kind.form == "list" else reference
-        )
+        listed: dict[str, Any] = {"type": "array", "items": reference}
+        place: dict[str, Any] = listed if kind.form == "list" else reference
+        if kind.several:
+            several = {"type": "object", "properties": {kind.several: listed}, "required": [kind.several]}
+            place = {"anyOf": [reference, {**several, "additionalProperties": False}]}
+        properties[kind.section] = _or_null(place)
     return {
         "$schema": DRAFT,
         "title": "TrainLattice configuration",

@@ -36,7 +36,7 @@ from trainlattice.diagnostics.errors import ConfigError, PluginError, UsageError
 from trainlattice.diagnostics.hints import did_you_mean
 from trainlattice.diagnostics.nodes import Entry, Mapping, Node, Plain, Scalar
 from trainlattice.diagnostics.source import Mark, Source
-from trainlattice.plugin.registry import Registered, Registry, settings_class
+from trainlattice.plugin.registry import Registered, Registry, keys_of, settings_class
 
 OptionsT = TypeVar("OptionsT", bound=Options)
 Locate = Callable[[nodes.Path], Mark | None]
@@ -94,7 +94,7 @@ def _kept_keys(registry: Registry) -> documents.KeptKeys:
     def kept(section: str) -> frozenset[str]:
         kind = registry.kind_of_section(section)
         settings = settings_class(kind) if kind else None
-        return frozenset(settings.model_fields) if settings else frozenset()
+        return keys_of(settings) if settings else frozenset()
 
     return kept
 

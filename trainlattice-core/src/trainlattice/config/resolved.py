@@ -84,6 +84,11 @@ class ResolvedConfig:
         found = self.sections.get(section, ())
         return found if isinstance(found, tuple) else ()
 
+    def all(self, section: str) -> tuple[ResolvedComponent, ...]:
+        """The components of a section that names one or several."""
+        found = self.one(section)
+        return (found,) if found is not None else self.many(section)
+
     def components(self) -> Iterator[ResolvedComponent]:
         """All of them, in the order of the sections."""
         for found in self.sections.values():
@@ -101,7 +106,9 @@ class ResolvedConfig:
             if isinstance(found, ResolvedComponent):
                 plain[section] = found.as_plain()
             elif isinstance(found, tuple):
-                plain[section] = [component.as_plain() for component in found]
+                listed: list[Plain] = [component.as_plain() for component in found]
+                several = found[0].registered.kind.several if found else None
+                plain[section] = {several: listed} if several else listed
             else:
                 plain[section] = {role: component.as_plain() for role, component in found.items()}
         plain["trainer"] = as_json(self.trainer)

@@ -29,6 +29,7 @@ class Kind:
     :param settings: ``"module:Class"`` of the Options with the keys that core reads beside the
         component's own (``batch_size`` of a dataset).
     :param reserved: further keys that no options class of this kind may declare.
+    :param several: a key below which the section may hold a list of components instead of one.
     :param every_mode: whether the section may stand in a configuration of any mode.
     """
 
@@ -40,6 +41,7 @@ class Kind:
     reserved: frozenset[str] = frozenset()
     every_mode: bool = False
     summary: str = ""
+    several: str | None = None
 
     @property
     def with_article(self) -> str:
@@ -103,7 +105,7 @@ CORE_KINDS = (
         "model",
         summary="a torch.nn.Module",
         arguments=("options", "data"),
-        reserved=frozenset({"inputs"}),
+        settings="trainlattice.contracts.settings:ModelSettings",
     ),
     Kind(
         "dataset",
@@ -120,7 +122,9 @@ CORE_KINDS = (
         "loss",
         summary="what is minimised",
         arguments=("options", "data"),
-        reserved=frozenset({"weight", "pred_key", "target_key", "context", "components"}),
+        settings="trainlattice.contracts.settings:LossSettings",
+        reserved=frozenset({"components"}),
+        several="components",
     ),
     Kind(
         "optimizer",

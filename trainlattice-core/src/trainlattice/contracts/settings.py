@@ -16,6 +16,9 @@ from trainlattice.contracts.options import (
     PositiveInt,
 )
 
+Key = Annotated[str, Field(min_length=1)]
+"""A key of the data container, such as ``input/image`` or ``pred/logits``."""
+
 
 class CheckpointSettings(Options):
     every_epochs: PositiveInt | None = Field(
@@ -38,6 +41,36 @@ class CheckpointSettings(Options):
     )
     asynchronous: bool = Field(
         False, alias="async", description="Copy the state and write it while training goes on."
+    )
+
+
+class ModelSettings(Options):
+    inputs: dict[str, str] | None = Field(
+        None,
+        description="By argument of the model's forward pass, the key of the container that it gets; null: the "
+        "batch's input.",
+    )
+
+
+class LossWeightSettings(Options):
+    schedule: Literal["linear", "cosine"] = Field(description="Form of the way from start to end.")
+    start: float = Field(0.0, description="Weight until the schedule begins.")
+    end: float = Field(1.0, description="Weight when it is over.")
+    steps: PositiveInt = Field(description="Optimizer steps that it takes.")
+    begin: NonNegativeInt = Field(0, description="Optimizer steps before it begins.")
+
+
+class LossSettings(Options):
+    weight: float | LossWeightSettings = Field(
+        1.0, description="In the sum of the losses; may follow the steps."
+    )
+    pred_key: Key = Field("pred", description="Key of the container for the predictions.")
+    target_key: Key = Field("target", description="Key of the container for the targets.")
+    context: dict[str, Key] = Field(
+        {}, description="By further argument of the loss, the key of the container that it gets."
+    )
+    label: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$")] | None = Field(
+        None, alias="as", description="Name of this component in records; by default the component's."
     )
 
 

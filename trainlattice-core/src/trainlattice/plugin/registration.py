@@ -172,6 +172,8 @@ def _kind_problem(kind: Kind) -> str | None:
         return f"kind {kind.name!r}: form is 'one' or 'list', not {kind.form!r}"
     if kind.settings is not None and not (isinstance(kind.settings, str) and TARGET.fullmatch(kind.settings)):
         return f"kind {kind.name!r}: settings {kind.settings!r} is not of the form 'package.module:Class'"
+    if kind.several is not None and (kind.form != "one" or not isinstance(kind.several, str)):
+        return f"kind {kind.name!r}: several {kind.several!r} is a key, and the form then is 'one'"
     for label, words, container in (
         ("arguments", kind.arguments, tuple),
         ("reserved", kind.reserved, frozenset),

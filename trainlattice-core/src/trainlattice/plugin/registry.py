@@ -120,7 +120,12 @@ class Registered:
 def reserved_keys(kind: Kind) -> frozenset[str]:
     """Keys that no options class of this kind may declare."""
     settings = settings_class(kind)
-    return ALWAYS_RESERVED | kind.reserved | frozenset(settings.model_fields if settings else ())
+    return ALWAYS_RESERVED | kind.reserved | (keys_of(settings) if settings else frozenset())
+
+
+def keys_of(schema: type[Options]) -> frozenset[str]:
+    """The keys of a schema as YAML writes them."""
+    return frozenset(info.alias or name for name, info in schema.model_fields.items())
 
 
 def settings_class(kind: Kind) -> type[Options] | None:

@@ -11,11 +11,12 @@ from torch import nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
+from trainlattice.config.contracts import loss_name
 from trainlattice.config.resolve import Resolution
 from trainlattice.config.resolved import ResolvedComponent
 from trainlattice.contracts.kind import CORE_KINDS
 from trainlattice.contracts.records import DatasetContract
-from trainlattice.contracts.settings import OptimizerSettings
+from trainlattice.contracts.settings import LossSettings, ModelSettings, OptimizerSettings
 from trainlattice.data.seeding import seed_everything
 from trainlattice.data.source import BatchSource
 from trainlattice.data.splits import Splits
@@ -26,6 +27,7 @@ from trainlattice.runs.targets import call_target, config_error, expect, takes
 from trainlattice.training.callbacks import Callback
 from trainlattice.training.failures import translated
 from trainlattice.training.length import total_steps
+from trainlattice.training.losses import LossTerm, LossTerms
 from trainlattice.training.mode import Mode, Parts
 from trainlattice.training.nonfinite import FiniteGuard
 from trainlattice.training.precision import grad_scaler
@@ -78,22 +80,23 @@ def build(
     budget = budget or total_steps(config.trainer, train)
     guard = FiniteGuard(config.trainer.nonfinite, strategy.device, budget=config.trainer.nonfinite_budget)
     opener.targets(splits, loss)
-    others = builder.others(splits.contract)
+    others, inputs = builder.others(splits.contract), builder.inputs()
+    losses = list(loss.modules().values()) if loss is not None else []
     models = probe(
         lambda: builder.models(splits.contract),
-        lambda models: builder.mode(Parts(models, {}, loss, splits.contract, others)),
+        lambda models: builder.mode(Parts(models, {}, loss, splits.contract, others, inputs)),
         opener.sample_batch(train),
         builder.does_not_fit,
         config.experiment.seed,
-        beside=[loss] if isinstance(loss, nn.Module) else [],
+        beside=losses,
     )
     models = {role: strategy.prepare(model) for role, model in models.items()}
     builder.compile(models)
-    if isinstance(loss, nn.Module):
-        loss = strategy.prepare(loss)
-    parts = Parts(
-        models, builder.updates(models, loss, strategy, budget, guard), loss, splits.contract, others
-    )
+    if loss is not None:
+        loss.prepare(strategy.prepare)
+    updates = builder.updates(models, losses, strategy, budget, guard)
+    weighting = config.trainer.accumulate_weighting
+    parts = Parts(models, updates, loss, splits.contract, others, inputs, weighting)
     mode = builder.mode(parts)
     callbacks = builder.callbacks()
     # Weights are drawn; what follows starts from the seed again, however many numbers the build drew.
@@ -149,13 +152,22 @@ class _Builder:
             return {section: found}
         return dict(found) if isinstance(found, Mapping) else {}
 
-    def loss(self, data: DatasetContract) -> Callable[..., Any] | None:
-        component = self.config.one("loss")
-        if component is None:
-            return None
-        built: Callable[..., Any] = self.call(component, data=data)
-        expect(component, built, Callable, "something that can be called as loss(pred, target)")
-        return built
+    def loss(self, data: DatasetContract) -> LossTerms | None:
+        terms = []
+        for component in self.config.all("loss"):
+            built: Callable[..., Any] = self.call(component, data=data)
+            expect(component, built, Callable, "something that can be called as loss(pred, target)")
+            assert isinstance(component.settings, LossSettings)
+            terms.append(LossTerm(loss_name(component), built, component.settings))
+        return LossTerms(terms) if terms else None
+
+    def inputs(self) -> dict[str, dict[str, str]]:
+        """By role of a model: what its forward pass takes from the container, where the configuration says."""
+        return {
+            role: component.settings.inputs
+            for role, component in self.roles("model").items()
+            if isinstance(component.settings, ModelSettings) and component.settings.inputs
+        }
 
     def compile(self, models: Mapping[str, nn.Module]) -> None:
         """Compiles the models in place, so that their state keeps its names."""
@@ -188,7 +200,7 @@ class _Builder:
     def updates(
         self,
         models: Mapping[str, nn.Module],
-        loss: Any,
+        losses: list[nn.Module],
         strategy: Strategy,
         budget: int | None,
         guard: FiniteGuard,
@@ -199,8 +211,8 @@ class _Builder:
         updates = {}
         for role, component in optimizers.items():
             owners = [models[role]] if role in models else list(models.values())
-            if role not in models and isinstance(loss, nn.Module):
-                owners.append(loss)
+            if role not in models:
+                owners += losses
             params = [p for model in owners for p in model.parameters() if p.requires_grad]
             if not params:
                 message = "the model has no parameter to train"

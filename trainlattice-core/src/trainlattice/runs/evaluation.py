@@ -97,6 +97,8 @@ def _evaluate(resolution: Resolution, checkpoint: Path, split: str) -> Evaluatio
             device,
             parameter_dtype(built.parts),
             autocast(resolution.config.trainer.precision, device),
+            epoch=saved.trainer["epoch"],
+            step=saved.trainer["global_step"],
         )
     return Evaluation(
         checkpoint,

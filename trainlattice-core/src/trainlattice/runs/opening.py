@@ -25,6 +25,7 @@ from trainlattice.diagnostics.diagnostic import Diagnostic
 from trainlattice.diagnostics.errors import ConfigError, PluginError
 from trainlattice.plugin.local import LOCAL_MODULE_PREFIX
 from trainlattice.runs.targets import call_target, config_error
+from trainlattice.training.losses import LossTerm, LossTerms
 from trainlattice.training.targets import TargetCheck, TargetError, class_target, not_finite, outside_classes
 
 
@@ -62,7 +63,7 @@ class DataOpener:
         return splits
 
     def sources(
-        self, splits: Splits, loss: Any
+        self, splits: Splits, loss: LossTerms | None
     ) -> tuple[BatchSource, BatchSource | None, BatchSource | None]:
         """The batches of each split; those of training are shuffled."""
         component = self.config.one("dataset")
@@ -99,13 +100,15 @@ class DataOpener:
         test = source("test", trains=False) if splits.test is not None else None
         return train, val, test
 
-    def target_check(self, name: str, split: Any, loss: Any, contract: DatasetContract) -> TargetCheck | None:
+    def target_check(
+        self, name: str, split: Any, loss: LossTerms | None, contract: DatasetContract
+    ) -> TargetCheck | None:
         """None for data in memory, which :meth:`targets` looks at once."""
-        if isinstance(split, TensorData) or loss is None or getattr(loss, "task", None) is None:
+        term = _reads_targets(loss)
+        if isinstance(split, TensorData) or term is None or getattr(term.loss, "task", None) is None:
             return None
-        classifies = loss.task == "classification"
-        ignored = getattr(loss, "ignore_index", None)
-        return TargetCheck(name, classifies, contract.num_outputs if classifies else None, ignored)
+        classes = contract.num_outputs if term.classifies else None
+        return TargetCheck(name, term.classifies, classes, term.ignore_index)
 
     def require_sendable(self, split: Any, settings: DatasetSettings) -> None:
         """Loader processes that are not forked get the dataset as a pickle."""
@@ -157,29 +160,29 @@ class DataOpener:
     def contracts(self, dataset: ResolvedComponent, opened: DatasetContract) -> None:
         """The static comparison again, with what the opened data states."""
         problems: list[Diagnostic] = []
-        model, loss = self.config.one("model"), self.config.one("loss")
-        locate = self.resolution.locate
+        model, locate = self.config.one("model"), self.resolution.locate
         if model is not None and isinstance(model.contract, ModelContract):
             problems += model_problems(model, model.contract, dataset.name, opened, locate)
-        if loss is not None and isinstance(loss.contract, LossContract):
-            problems += task_problems(loss, loss.contract, dataset.name, opened, locate)
+        for loss in self.config.all("loss"):
+            if isinstance(loss.contract, LossContract):
+                problems += task_problems(loss, loss.contract, dataset.name, opened, locate)
         if problems:
             raise ConfigError(problems)
 
-    def targets(self, splits: Splits, loss: Any) -> None:
+    def targets(self, splits: Splits, loss: LossTerms | None) -> None:
         """Targets in memory are looked at once, before the run: integers of any width become int64, and a
         class that does not exist or a target that is NaN is shown with its row."""
+        term = _reads_targets(loss)
         for name in ("train", "val", "test"):
             split = getattr(splits, name)
             if not isinstance(split, TensorData):
                 continue
             fault = None
             try:
-                if getattr(loss, "task", None) == "classification":
+                if term is not None and term.classifies:
                     split.targets = class_target(split.targets)
                     if splits.contract.num_outputs is not None:
-                        ignored = getattr(loss, "ignore_index", None)
-                        fault = outside_classes(split.targets, splits.contract.num_outputs, ignored)
+                        fault = outside_classes(split.targets, splits.contract.num_outputs, term.ignore_index)
                 else:
                     fault = not_finite(split.targets)
             except TargetError as error:
@@ -197,3 +200,9 @@ class DataOpener:
             raise self.no_data(str(error)) from error
         except TargetError as error:
             raise self.no_data(str(error), code="target") from error
+
+
+def _reads_targets(loss: LossTerms | None) -> LossTerm | None:
+    """The term that says what the dataset's target is; a class, if any takes it for one."""
+    terms = [term for term in (loss.terms if loss is not None else ()) if term.target_key == "target"]
+    return next((term for term in terms if term.classifies), terms[0] if terms else None)

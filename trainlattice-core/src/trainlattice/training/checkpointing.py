@@ -162,13 +162,12 @@ def _restore(objects: dict[str, Stateful], states: dict[str, Any], name: str) ->
 
 
 def _modules(parts: Parts) -> dict[str, nn.Module]:
-    loss = {"loss": parts.loss} if isinstance(parts.loss, nn.Module) else {}
-    return {**parts.models, **loss}
+    return {**parts.models, **parts.loss_modules()}
 
 
 def _stateful(parts: Parts, mode: Mode, callbacks: CallbackList) -> dict[str, Stateful]:
     models = {f"model/{role}": model for role, model in parts.models.items()}
     updates = {f"update/{role}": update for role, update in parts.updates.items()}
-    loss = {"loss": parts.loss} if isinstance(parts.loss, nn.Module) else {}
+    loss = parts.loss_modules()
     others = {f"other/{name}": held for name, held in parts.others.items() if hasattr(held, "state_dict")}
     return {**models, **loss, **updates, **others, "mode": mode, "callbacks": callbacks}

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
 from trainlattice.contracts.records import DatasetContract
 from trainlattice.data.container import Container, batch_size
+from trainlattice.training.losses import LossTerms
 from trainlattice.training.update import Update
 
 Window = Sequence[Container]
@@ -47,20 +48,35 @@ class Parts:
 
     :param models: by role; a run with one model has the role ``model``.
     :param updates: by role; a run with one optimizer has the role ``optimizer``.
-    :param loss: the loss component, or None for a mode without the section.
+    :param loss: the loss component or the terms of one, or None for a mode without the section.
     :param data: what is known about the samples.
     :param others: by section, what the components of kinds that plugins brought were built into.
+    :param inputs: by role of a model, the key of the container for each argument of its forward pass.
+    :param weighting: of the micro-batches of a window, see :class:`~trainlattice.training.step.Stepper`.
     """
 
     models: Mapping[str, nn.Module]
     updates: Mapping[str, Update]
-    loss: Callable[[Any, Any], Tensor] | None
+    loss: Callable[..., Tensor] | LossTerms | None
     data: DatasetContract = field(default_factory=DatasetContract)
     others: Mapping[str, Any] = field(default_factory=dict)
+    inputs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    weighting: Literal["samples", "fixed"] = "samples"
+
+    @property
+    def terms(self) -> LossTerms | None:
+        """The loss as terms, also if it is one."""
+        if self.loss is None or isinstance(self.loss, LossTerms):
+            return self.loss
+        return LossTerms.of(self.loss)
+
+    def loss_modules(self) -> dict[str, nn.Module]:
+        """The losses that are modules, by the name of their state."""
+        return self.terms.modules() if self.terms is not None else {}
 
     def modules(self) -> list[nn.Module]:
-        """The models, and the loss if it is a module."""
-        return [*self.models.values(), *([self.loss] if isinstance(self.loss, nn.Module) else [])]
+        """The models, and the losses that are modules."""
+        return [*self.models.values(), *self.loss_modules().values()]
 
 
 class Mode:
@@ -84,6 +100,13 @@ class Mode:
         """Metrics of one batch that went through ``phases`` or ``evaluate``: scalar means over what counts in it,
         or pairs of such a mean and a weight of its own."""
         raise NotImplementedError
+
+    def summarise(self, means: dict[str, float], step: int) -> dict[str, float]:
+        """The metrics of a validation from the means over its batches: for what is no mean itself.
+
+        :param step: optimizer steps that were taken.
+        """
+        return means
 
     def weight(self, container: Container) -> float:
         """How much this batch counts in its window, in means over an epoch and a validation: its samples, or what

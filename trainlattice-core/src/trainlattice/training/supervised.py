@@ -6,60 +6,80 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from trainlattice.contracts.options import Options
 from trainlattice.data.container import Container, get
+from trainlattice.training.forward import Forward
+from trainlattice.training.losses import LossTerm, auxiliary_losses
 from trainlattice.training.mode import Measured, Mode, Parts, Phase, Window
-from trainlattice.training.targets import TargetError, class_target, explain_target
 
 
 class Supervised(Mode):
-    """One model, one loss, one optimizer.
+    """One model, one optimizer, and a loss of one or more terms (:class:`~trainlattice.training.losses.LossTerm`).
 
-    A loss is called as ``loss(pred, target)`` and returns a scalar. Of its attributes, all optional,
-    ``reduction`` says whether that is a mean (the default) or a ``sum``; ``num_terms(target)`` of how many terms,
-    so that means over several batches are right: by default the samples, with ``ignore_index`` the other
-    targets, for torch's own losses with class weights their sum; ``task`` says whether accuracy means anything,
-    ``ignore_index`` which class does not count, ``broadcasts`` that predictions and targets of different shapes
-    are meant.
+    With several terms the loss is their weighted sum, each a mean over what it counts itself in the whole window,
+    plus what submodules offer as ``auxiliary_loss()``.
     """
 
     def __init__(self, options: Options, parts: Parts) -> None:
-        if parts.loss is None:
+        if parts.terms is None:
             raise ValueError("the supervised mode needs a loss")
         self.model = parts.models["model"]
         self.modules = parts.modules()
-        self.loss = parts.loss
+        self.call = Forward(self.model, parts.inputs.get("model"))
+        self.terms = parts.terms.terms
         self.data = parts.data
-        self.averaged = getattr(parts.loss, "reduction", "mean") != "sum"
-        self.num_terms = getattr(parts.loss, "num_terms", None)
-        self.ignore_index = getattr(parts.loss, "ignore_index", None)
-        self.classifies = getattr(parts.loss, "task", None) == "classification"
-        self.broadcasts = getattr(parts.loss, "broadcasts", False)
-        # Where every batch has as many targets as samples, both weigh its accuracy alike.
-        self._counts_targets = self.num_terms is None and self.ignore_index is None
+        self.auxiliary = auxiliary_losses({"model": self.model})
+        self._classifier = next((term for term in self.terms if term.classifies), None)
+        self._own_weights = parts.weighting == "samples"
+        first = self.terms[0]
+        # One term alone needs no bookkeeping: its loss is the loss.
+        self._alone = first if len(self.terms) == 1 and first.weight == 1.0 and not self.auxiliary else None
+        self.averaged = first.averaged if self._alone else True
         self._phases = (Phase("optimizer", self.forward, self.averaged, last=True),)
 
     def phases(self, window: Window) -> Iterator[Phase]:
+        if self._alone is None and self._own_weights:
+            self._share_out(window)
         return iter(self._phases)
 
-    def forward(self, container: Container) -> Tensor:
-        """Model, then loss; leaves ``pred`` and ``loss`` in the container."""
-        pred = self.model(get(container, "input", "the model"))
-        container["pred"] = pred
-        loss = container["loss"] = self._loss_of(pred, container)
-        return loss
+    def _share_out(self, window: Window) -> None:
+        """A micro-batch's loss is multiplied by its share of the window's samples. A term that counts something
+        else needs its own share instead: the ratio of both."""
+        samples = [container["weight"] for container in window]
+        for number, term in enumerate(self.terms):
+            counts = [container["counts"][number] for container in window]
+            for container, count, weight in zip(window, counts, samples, strict=True):
+                share = weight / sum(samples) if sum(samples) else 0.0
+                own = (count / sum(counts) if sum(counts) else 0.0) if term.averaged else 1.0
+                container.setdefault("ratios", []).append(own / share if share else 0.0)
 
-    def _loss_of(self, pred: Any, container: Container) -> Tensor:
-        target = get(container, "target", "the loss")
-        try:
-            return self.loss(pred, target)
-        except (IndexError, RuntimeError, ValueError) as error:
-            explanation = explain_target(pred, target, self.ignore_index) if self.classifies else None
-            if explanation is None:
-                raise
-            raise TargetError(explanation) from error
+    def forward(self, container: Container) -> Tensor:
+        """Model, then loss; leaves ``pred``, ``loss`` and, of several terms, ``loss/<name>`` in the container."""
+        self.call(container)
+        return self._loss_of(container)
+
+    def _loss_of(self, container: Container) -> Tensor:
+        if self._alone is not None:
+            loss = container["loss"] = self._alone(container)
+            return loss
+        total: Tensor | None = None
+        ratios, counts = container.get("ratios"), container["counts"]
+        nothing = not any(counts)
+        for number, term in enumerate(self.terms):
+            ratio = ratios[number] if ratios is not None else 1.0
+            if not counts[number] and not nothing:  # the mean of nothing
+                continue
+            value = container[f"loss/{term.name}"] = term(container)
+            part = value * (term.weight_at(container.get("step", 0)) * ratio)
+            total = part if total is None else total + part
+        for name, auxiliary in self.auxiliary:
+            value = container[f"loss/{name}"] = auxiliary()
+            total = value if total is None else total + value
+        assert total is not None
+        container["loss"] = total
+        return total
 
     def evaluate(self, container: Container) -> None:
         self.forward(container)
@@ -67,79 +87,86 @@ class Supervised(Mode):
     def check(self, container: Container) -> None:
         """The batch goes through; a classifier has as many outputs as the dataset has classes, and the loss
         is a scalar."""
-        pred, classes = self.model(get(container, "input", "the model")), self.data.num_outputs
-        if not isinstance(pred, Tensor):
-            raise TypeError(f"the model returned a {type(pred).__name__}, and the loss takes a tensor")
-        if self.data.task == "classification" and classes is not None:
+        self.call(container)
+        self._require_outputs(container)
+        values = [term.check(container) for term in self.terms] + [loss() for _, loss in self.auxiliary]
+        learns = any(p.requires_grad for module in self.modules for p in module.parameters())
+        if learns and not any(value.requires_grad for value in values):
+            raise ValueError(
+                "the loss does not depend on any parameter that is trained: nothing would be learned"
+            )
+
+    def _require_outputs(self, container: Container) -> None:
+        first, classes = self.terms[0], self.data.num_outputs
+        pred = get(container, first.pred_key, "the loss")
+        if len(self.terms) == 1 and not first.context and not isinstance(pred, Tensor):
+            raise TypeError(
+                f"the model returned a {type(pred).__name__}, and the loss takes a tensor"
+                + f"; loss.pred_key may be one of {', '.join(_keys(container))}" * bool(_keys(container))
+            )
+        for term in self.terms:
+            pred = container.get(term.pred_key)
+            if self.data.task != "classification" or classes is None or not term.classifies:
+                continue
+            if not isinstance(pred, Tensor) or term.target_key != "target":
+                continue
             if pred.dim() < 2 or pred.shape[1] != classes:
                 raise ValueError(
                     f"the model's output has the shape {list(pred.shape)}, and {classes} classes "
                     f"need [{len(pred) if pred.dim() else 'N'}, {classes}]"
                 )
-        loss = self._loss_of(pred, container)
-        if not isinstance(loss, Tensor) or loss.dim() != 0:
-            what = f"shape {list(loss.shape)}" if isinstance(loss, Tensor) else f"type {type(loss).__name__}"
-            raise TypeError(f"the loss returned a value of {what}, expected a scalar tensor")
-        target = get(container, "target", "the loss")
-        if not self.classifies and not self.broadcasts and _would_broadcast(pred, target):
-            raise ValueError(
-                f"predictions have the shape {list(pred.shape)} and targets {list(target.shape)}: the loss would "
-                "compare each with several others; a loss that means to has broadcasts = True"
-            )
-        learns = any(p.requires_grad for module in self.modules for p in module.parameters())
-        if learns and not loss.requires_grad:
-            raise ValueError(
-                "the loss does not depend on any parameter that is trained: nothing would be learned"
-            )
 
     def measure(self, container: Container) -> Measured:
-        loss: Tensor = container["loss"].detach()
-        if not self.averaged:
-            loss = loss.to(torch.float64) / container["weight"]
-        metrics: Measured = {"loss": loss}
-        if self.classifies:
-            target = container["target"]
-            correct = container["pred"].detach().argmax(dim=1) == target
-            if self.ignore_index is None:
-                accuracy = correct.to(torch.float64).mean()
-            else:
-                counted = target != self.ignore_index
-                accuracy = (correct & counted).sum().to(torch.float64) / counted.sum()
-            own = container.get("counted")
-            metrics["accuracy"] = accuracy if own is None else (accuracy, own)
+        if self._alone is not None:
+            loss: Tensor = container["loss"].detach()
+            if not self.averaged:
+                loss = loss.to(torch.float64) / container["weight"]
+            metrics: Measured = {"loss": loss}
+        else:
+            metrics = {"loss": container["loss"].detach()}
+            for term, count in zip(self.terms, container["counts"], strict=True):
+                if count:
+                    value = container[f"loss/{term.name}"].detach()
+                    metrics[term.name] = (value if term.averaged else value.to(torch.float64) / count, count)
+            for name, _ in self.auxiliary:
+                metrics[name] = container[f"loss/{name}"].detach()
+        if self._classifier is not None:
+            metrics["accuracy"] = self._accuracy(self._classifier, container)
         return metrics
+
+    def _accuracy(self, term: LossTerm, container: Container) -> Any:
+        target = container[term.target_key]
+        correct = container[term.pred_key].detach().argmax(dim=1) == target
+        if term.ignore_index is None:
+            accuracy = correct.to(torch.float64).mean()
+        else:
+            counted = target != term.ignore_index
+            accuracy = (correct & counted).sum().to(torch.float64) / counted.sum()
+        own = container.get("counted")
+        return accuracy if own is None else (accuracy, own)
+
+    def summarise(self, means: dict[str, float], step: int) -> dict[str, float]:
+        """Of a validation: the sum of the terms' means, each over what it counts itself."""
+        if self._alone is not None or not means:
+            return means
+        parts = [term.weight_at(step) * means[term.name] for term in self.terms if term.name in means]
+        return {**means, "loss": sum(parts) + sum(means[name] for name, _ in self.auxiliary)}
 
     def weight(self, container: Container) -> float:
         """Terms that the loss counts; samples where it does not say. Brings classes to int64."""
-        target = container.get("target")
-        if self.classifies and isinstance(target, Tensor) and target.dtype != torch.int64:
-            target = container["target"] = class_target(target)
-        if self.classifies and isinstance(target, Tensor) and not self._counts_targets:
-            # What the loss counts may be other than targets: accuracy is a share of these.
-            kept = None if self.ignore_index is None else target != self.ignore_index
-            container["counted"] = target.numel() if kept is None else int(kept.sum())
-        if self.num_terms is not None:
-            return _number(self.num_terms(get(container, "target", "the loss")))
-        if self.ignore_index is None or not isinstance(target, Tensor):
-            return self.samples(container)
-        counted = target != self.ignore_index
-        weights = self.loss.weight if isinstance(self.loss, (nn.CrossEntropyLoss, nn.NLLLoss)) else None
-        if weights is not None and target.dtype == torch.int64:
-            return _number(weights.detach().cpu()[target[counted]].sum())
-        return _number(counted.sum())
+        counts = [term.count(container, self.samples) for term in self.terms]
+        term = self._classifier
+        if term is not None and (term.counts_targets or self._alone is None):
+            target = container.get(term.target_key)
+            if isinstance(target, Tensor):
+                # What the loss counts may be other than targets: accuracy is a share of these.
+                kept = None if term.ignore_index is None else target != term.ignore_index
+                container["counted"] = target.numel() if kept is None else int(kept.sum())
+        if self._alone is not None:
+            return counts[0]
+        container["counts"] = counts
+        return self.samples(container) if any(counts) or self.auxiliary else 0.0
 
 
-def _number(value: Any) -> float:
-    """What a loss counts, from whatever it counts in; the probe has seen that it is a number."""
-    counted: float = value.item() if getattr(value, "ndim", None) == 0 else value  # of torch or NumPy
-    return counted
-
-
-def _would_broadcast(pred: Any, target: Any) -> bool:
-    if not isinstance(pred, Tensor) or not isinstance(target, Tensor) or pred.shape == target.shape:
-        return False
-    try:
-        torch.broadcast_shapes(pred.shape, target.shape)  # type: ignore[no-untyped-call]
-    except RuntimeError:  # the loss will say so itself
-        return False
-    return True
+def _keys(container: Container) -> list[str]:
+    return [key for key in container if key.startswith("pred/")]

@@ -355,7 +355,7 @@ class Trainer:
                 self._exhausted = True
                 return
             for container in window:
-                container["epoch"] = epoch
+                container["epoch"], container["step"] = epoch, self.state.global_step
             yield window
 
     def _batches(self, start: int) -> Iterator[Any]:
@@ -479,6 +479,7 @@ class Trainer:
                 before_batch if self.callbacks.on_batch_start else None,
                 on_batch,
                 epoch=self.state.epoch,
+                step=self.state.global_step,
             )
 
     def _judge(self, metrics: Mapping[str, float]) -> bool:

@@ -89,12 +89,14 @@ def evaluate(
     on_batch: Callable[[Container], None] | None = None,
     *,
     epoch: int = 0,
+    step: int = 0,
 ) -> dict[str, float]:
     """Weighted means of the mode's metrics over all batches of a source.
 
     :param before_batch: called before each batch.
     :param on_batch: called after each batch.
     :param epoch: complete epochs, for the containers.
+    :param step: optimizer steps that were taken, for the containers.
     :raises BatchError: if there is no batch.
     """
     means, empty = WeightedMeans(), True
@@ -102,7 +104,7 @@ def evaluate(
         for batch in source.batches(0):
             container = container_of(batch)
             weight = container["weight"] = mode.weight(container)
-            container["epoch"] = epoch
+            container["epoch"], container["step"] = epoch, step
             if before_batch is not None:
                 before_batch(container)
             move(container, device, dtype)
@@ -114,4 +116,4 @@ def evaluate(
             empty = False
     if empty:
         raise BatchError("the data to evaluate on yields no batch")
-    return means.compute()
+    return mode.summarise(means.compute(), step)
