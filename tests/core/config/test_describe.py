@@ -117,7 +117,7 @@ def test_the_text_is_a_table_and_an_example():
     assert "  OPTION" in text
     assert "required" in text
     assert "example:\n  scheduler:\n    name: step_decay\n" in text
-    assert described("callback", "watcher").as_text().count("no options") == 1
+    assert described("mode", "supervised").as_text().count("no options") == 1
 
 
 def test_a_deprecated_component_and_a_default_say_so():
