@@ -13,7 +13,7 @@ pytestmark = pytest.mark.torch
 def test_a_checkpoint_holds_everything_by_name(tmp_path):
     run = train(tiny(scheduler={"name": "warmup_cosine"}), tmp_path).run_dir
     held = checkpoint(run)
-    names = ["model/model", "loss", "update/optimizer", "mode", "callbacks", "progress", "data"]
+    names = ["model/model", "loss", "update/optimizer", "mode", "callbacks", "progress", "data", "metrics"]
     assert list(held["states"]) == names
     assert list(held["states"]["update/optimizer"]) == ["implementation", "optimizer", "scheduler", "scaler"]
     assert held["states"]["update/optimizer"]["implementation"] == "fused"

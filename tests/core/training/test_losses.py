@@ -251,7 +251,7 @@ def test_a_best_checkpoint_may_be_that_of_one_term(tmp_path):
 # --- further arguments, auxiliary losses, loss_args
 
 
-@register_loss("masked_mse")
+@register_loss("masked_squares")
 class Masked:
     def __call__(self, pred, target, mask, scale=1.0):
         return ((pred - target).square().mean(1) * (mask > 0)[:, 0]).mean() * scale
@@ -284,7 +284,7 @@ class Coded(nn.Linear):
 
 
 def test_context_and_what_a_model_offers_reach_a_loss_and_submodules_add_theirs(tmp_path):
-    term = {**VALUE, "name": "masked_mse", "context": {"mask": "input/left", "scale": "model/scale"}}
+    term = {**VALUE, "name": "masked_squares", "context": {"mask": "input/left", "scale": "model/scale"}}
     order = Order()
     run = train(config(term, model="offering", max_steps=1), tmp_path, extra_callbacks=[order]).run_dir
     model = Offering()
@@ -294,7 +294,7 @@ def test_context_and_what_a_model_offers_reach_a_loss_and_submodules_add_theirs(
     own = Masked()(out["value"], value, left, model.loss_args["scale"])
     auxiliary = model.b.auxiliary_loss()
     (found,) = records(run, "batch")
-    assert found["masked_mse"] == pytest.approx(own.item(), rel=1e-6)
+    assert found["masked_squares"] == pytest.approx(own.item(), rel=1e-6)
     assert found["loss"] == pytest.approx((0.5 * own + auxiliary).item(), rel=1e-6)
     assert found["b"] == pytest.approx(auxiliary.item(), rel=1e-6)
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from trainlattice.plugin.local import register_callback as register_callback
     from trainlattice.plugin.local import register_dataset as register_dataset
     from trainlattice.plugin.local import register_loss as register_loss
+    from trainlattice.plugin.local import register_metric as register_metric
     from trainlattice.plugin.local import register_model as register_model
     from trainlattice.plugin.local import register_optimizer as register_optimizer
     from trainlattice.plugin.local import register_scheduler as register_scheduler
@@ -45,6 +46,7 @@ _HOMES = {
     "register_callback": "trainlattice.plugin.local",
     "register_dataset": "trainlattice.plugin.local",
     "register_loss": "trainlattice.plugin.local",
+    "register_metric": "trainlattice.plugin.local",
     "register_model": "trainlattice.plugin.local",
     "register_optimizer": "trainlattice.plugin.local",
     "register_scheduler": "trainlattice.plugin.local",

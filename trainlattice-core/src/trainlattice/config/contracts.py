@@ -7,7 +7,7 @@ from math import prod
 
 from trainlattice.config.resolved import ResolvedComponent, Section
 from trainlattice.contracts.records import DatasetContract, LossContract, ModeContract, ModelContract
-from trainlattice.contracts.settings import LossSettings, TrainerSettings
+from trainlattice.contracts.settings import LossSettings, MetricSettings, TrainerSettings
 from trainlattice.diagnostics import nodes
 from trainlattice.diagnostics.diagnostic import Diagnostic
 from trainlattice.diagnostics.hints import did_you_mean
@@ -22,7 +22,9 @@ def contract_problems(
     """Every pair of sections that is valid by itself and does not fit together."""
     model, dataset = _single(sections, "model"), _single(sections, "dataset")
     losses = _all(sections, "loss")
-    problems = _names_twice(losses, locate)
+    metrics = _all(sections, "metrics")
+    taken = {"loss", "accuracy"} if len(losses) > 1 or metrics else set()
+    problems = _names_twice((*(losses if len(losses) > 1 else ()), *metrics), taken, locate)
     model_contract = model.contract if model else None
     dataset_contract = dataset.contract if dataset else None
     loss_contracts = [loss.contract for loss in losses]
@@ -43,24 +45,33 @@ def contract_problems(
         mode_contract = mode.contract if mode else None
         measured = mode_contract.metrics if isinstance(mode_contract, ModeContract) else None
         if measured is not None and len(losses) > 1:
-            measured = (*measured, *(loss_name(loss) for loss in losses))
+            measured = (*measured, *(own_name(loss) for loss in losses))
+        if measured is not None:
+            measured = (*measured, *(own_name(m) for m in metrics if "val" in _phases(m)))
         problems += _trainer_problems(trainer, task, measured, locate)
     return problems
 
 
-def loss_name(loss: ResolvedComponent) -> str:
-    """Under which one of several losses is measured."""
-    assert isinstance(loss.settings, LossSettings)
-    return loss.settings.label or loss.registered.component.name
+def own_name(component: ResolvedComponent) -> str:
+    """Under which one of several losses, or a metric, is recorded."""
+    label: str | None = getattr(component.settings, "label", None)
+    return label or component.registered.component.name
 
 
-def _names_twice(losses: Sequence[ResolvedComponent], locate: Locate) -> list[Diagnostic]:
-    problems, seen = [], {"loss", "accuracy"} if len(losses) > 1 else set()
-    for loss in losses:
-        name = loss_name(loss)
+def _phases(metric: ResolvedComponent) -> tuple[str, ...]:
+    return metric.settings.phases if isinstance(metric.settings, MetricSettings) else ()
+
+
+def _names_twice(
+    components: Sequence[ResolvedComponent], taken: set[str], locate: Locate
+) -> list[Diagnostic]:
+    problems, seen = [], set(taken)
+    for component in components:
+        name = own_name(component)
         if name in seen:
-            path = (*loss.path, "as")
-            message = f"the name {name!r} is taken: give this loss another one with the key 'as'"
+            path = (*component.path, "as")
+            kind = component.registered.kind.name
+            message = f"the name {name!r} is taken: give this {kind} another one with the key 'as'"
             problems.append(Diagnostic("conflict", message, locate(path), nodes.dotted(path)))
         seen.add(name)
     return problems
@@ -155,7 +166,10 @@ def _trainer_problems(
         )
 
     metrics = [f"val_{name}" for name in measured or () if task != "regression" or name != "accuracy"]
-    if measured is not None and trainer.monitor not in metrics:
+    # A metric with several values has names that begin with its own.
+    if measured is not None and not any(
+        trainer.monitor == name or trainer.monitor.startswith(f"{name}_") for name in metrics
+    ):
         reason = " with a regression loss" if task == "regression" else ""
         problem(
             "monitor",

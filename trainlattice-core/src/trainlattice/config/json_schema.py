@@ -73,6 +73,8 @@ def _component_schema(
         if [registered] != defaults:
             condition["required"] = ["name"]
         branches.append({"if": condition, "then": own})
+    if not names:
+        return {"description": f"{kind.summary}; no plugin that is installed has any", "not": {}}
     mapping = {
         "type": "object",
         "properties": {"name": {"enum": names, "description": f"Which {kind.name}."}},

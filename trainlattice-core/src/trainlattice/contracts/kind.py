@@ -141,6 +141,15 @@ CORE_KINDS = (
         arguments=("options", "optimizer", "total_steps"),
     ),
     Kind(
+        "metric",
+        "metrics",
+        form="list",
+        summary="measures predictions over a whole phase",
+        arguments=("options", "data"),
+        settings="trainlattice.contracts.settings:MetricSettings",
+        every_mode=True,
+    ),
+    Kind(
         "callback",
         "callbacks",
         form="list",

@@ -8,6 +8,7 @@ RECORDS_SCHEMA = 1
 """Version of the schema; stands in every record."""
 
 _NUMBER = {"type": ["number", "null"], "description": "null: not finite, and its name stands in nonfinite"}
+_VALUE = {"anyOf": [_NUMBER, {"type": "array", "description": "of a metric that is no scalar"}]}
 _COUNT = {"type": "integer", "minimum": 0}
 _COMMON = {
     "schema": {"const": RECORDS_SCHEMA},
@@ -100,5 +101,5 @@ def _record(
         "type": "object",
         "properties": {"type": {"const": kind}, **_COMMON, **required, **optional},
         "required": ["type", "schema", "time", "epoch", "step", *required],
-        "additionalProperties": _NUMBER if metrics else False,
+        "additionalProperties": _VALUE if metrics else False,
     }

@@ -20,6 +20,10 @@ Key = Annotated[str, Field(min_length=1)]
 """A key of the data container, such as ``input/image`` or ``pred/logits``."""
 
 
+Label = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$")]
+PhaseSetting = Literal["train", "val", "test"]
+
+
 class CheckpointSettings(Options):
     every_epochs: PositiveInt | None = Field(
         1, description="Epochs between two writes of last.pt; null: none but where the run ends."
@@ -69,8 +73,21 @@ class LossSettings(Options):
     context: dict[str, Key] = Field(
         {}, description="By further argument of the loss, the key of the container that it gets."
     )
-    label: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$")] | None = Field(
+    label: Label | None = Field(
         None, alias="as", description="Name of this component in records; by default the component's."
+    )
+
+
+class MetricSettings(Options):
+    inputs: dict[str, Key] = Field(
+        {"preds": "pred", "target": "target"},
+        description="By argument of the metric's update, the key of the container that it gets.",
+    )
+    phases: Annotated[tuple[PhaseSetting, ...], Field(min_length=1)] = Field(
+        ("val", "test"), description="Where it is measured: train, val, test."
+    )
+    label: Label | None = Field(
+        None, alias="as", description="Name of its value in records; by default the component's."
     )
 
 

@@ -11,7 +11,7 @@ from torch import nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
-from trainlattice.config.contracts import loss_name
+from trainlattice.config.contracts import own_name
 from trainlattice.config.resolve import Resolution
 from trainlattice.config.resolved import ResolvedComponent
 from trainlattice.contracts.kind import CORE_KINDS
@@ -21,13 +21,15 @@ from trainlattice.data.seeding import seed_everything
 from trainlattice.data.source import BatchSource
 from trainlattice.data.splits import Splits
 from trainlattice.diagnostics.errors import ConfigError, PluginError
+from trainlattice.runs.measuring import build_metrics, try_metrics
 from trainlattice.runs.opening import DataOpener
 from trainlattice.runs.probe import probe
 from trainlattice.runs.targets import call_target, config_error, expect, takes
-from trainlattice.training.callbacks import Callback
+from trainlattice.training.callbacks import Callback, PhaseName
 from trainlattice.training.failures import translated
 from trainlattice.training.length import total_steps
 from trainlattice.training.losses import LossTerm, LossTerms
+from trainlattice.training.metrics import PhaseMetrics
 from trainlattice.training.mode import Mode, Parts
 from trainlattice.training.nonfinite import FiniteGuard
 from trainlattice.training.precision import grad_scaler
@@ -39,6 +41,7 @@ from trainlattice.training.update import Update
 class Built:
     """The objects of a run; its contracts have been checked.
 
+    :param metrics: by phase, objects of their own.
     :param budget: optimizer steps that the schedule was made for.
     """
 
@@ -49,6 +52,7 @@ class Built:
     val: BatchSource | None
     test: BatchSource | None
     callbacks: list[tuple[str, Callback]]
+    metrics: dict[PhaseName, PhaseMetrics]
     budget: int | None
     guard: FiniteGuard
     splits: Splits
@@ -98,10 +102,13 @@ def build(
     weighting = config.trainer.accumulate_weighting
     parts = Parts(models, updates, loss, splits.contract, others, inputs, weighting)
     mode = builder.mode(parts)
+    metrics = build_metrics(resolution, splits.contract, strategy.device)
+    if any(metrics.values()):
+        try_metrics(resolution, metrics, mode, parts, opener.sample_batch(train), strategy.device)
     callbacks = builder.callbacks()
     # Weights are drawn; what follows starts from the seed again, however many numbers the build drew.
     seed_everything(config.experiment.seed)
-    return Built(mode, parts, strategy, train, val, test, callbacks, budget, guard, splits)
+    return Built(mode, parts, strategy, train, val, test, callbacks, metrics, budget, guard, splits)
 
 
 def choose_device(resolution: Resolution) -> torch.device:
@@ -158,7 +165,7 @@ class _Builder:
             built: Callable[..., Any] = self.call(component, data=data)
             expect(component, built, Callable, "something that can be called as loss(pred, target)")
             assert isinstance(component.settings, LossSettings)
-            terms.append(LossTerm(loss_name(component), built, component.settings))
+            terms.append(LossTerm(own_name(component), built, component.settings))
         return LossTerms(terms) if terms else None
 
     def inputs(self) -> dict[str, dict[str, str]]:

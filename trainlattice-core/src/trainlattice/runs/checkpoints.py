@@ -13,7 +13,7 @@ from trainlattice.checkpoint.index import INDEX, read_index
 from trainlattice.checkpoint.inventory import File, Retention, Verified, inventory, leftovers, verify
 from trainlattice.diagnostics.errors import CheckpointError
 from trainlattice.runs.directory import RunDirectory
-from trainlattice.runs.stored import stored_config
+from trainlattice.runs.stored import stored_config, stored_json
 from trainlattice.training.stopping import direction_of
 
 if TYPE_CHECKING:
@@ -110,10 +110,13 @@ def _retention(run: Path) -> Retention:
 
     monitor, mode = trainer.get("monitor"), trainer.get("monitor_mode")
     monitor = monitor if isinstance(monitor, str) else Retention.monitor
+    direction = (stored_json(RunDirectory(run).manifest) or {}).get("monitor_direction")
+    if direction not in ("min", "max"):  # a run that had not begun
+        direction = direction_of(monitor, mode if mode in ("min", "max") else "auto")
     return Retention(
         count("keep_last", Retention.keep_last),
         count("keep_every_epochs", Retention.keep_every_epochs),
         count("keep_best", Retention.keep_best, at_least=0) or 0,
         monitor,
-        direction_of(monitor, mode if mode in ("min", "max") else "auto"),
+        direction,
     )

@@ -95,6 +95,7 @@ def execute_run(
                 status="running",
                 started=now(),
                 optimizer_implementation=implementations,
+                monitor_direction=trainer.direction,
                 **_progress(trainer.state),
             )
             _announce_start(trainer, point, config.experiment.seed)
@@ -115,12 +116,21 @@ def _trainer(
         components=component_records(resolution.config),
         budget=built.budget,
     )
+    services = Services(
+        records,
+        callbacks,
+        checkpointer,
+        resolution.config.checkpoint,
+        run.path,
+        built.metrics,
+        built.guard,
+    )
     return Trainer(
         resolution.config.trainer,
         built.mode,
         built.parts,
         built.strategy,
-        Services(records, callbacks, checkpointer, resolution.config.checkpoint, run.path, built.guard),
+        services,
         built.train,
         built.val,
     )

@@ -93,6 +93,7 @@ class Checkpointer:
                 **states,
                 "progress": trainer.progress.state_dict(),
                 "data": trainer.train.state_dict(),
+                "metrics": trainer.metrics["train"].state_dict(),
             },
             trainer=trainer.state.state_dict(),
             rng=boundary.rng if boundary is not None else capture_rng(),
@@ -126,6 +127,7 @@ def restore_objects(
         )
     states = dict(checkpoint.states)
     states.pop("data", None)
+    states.pop("metrics", None)
     if states.pop("progress", None) is None:  # these are the Trainer's: restore_progress takes them
         raise CheckpointError(f"{name} does not fit this run: it holds no progress")
     _restore(_stateful(parts, mode, callbacks), states, name)
@@ -136,6 +138,7 @@ def restore_progress(trainer: Trainer, checkpoint: Checkpoint) -> None:
     trainer.state.load_state_dict(checkpoint.trainer)
     trainer.progress.load_state_dict(checkpoint.states["progress"], trainer.strategy.device)
     trainer.train.load_state_dict(checkpoint.states.get("data", {}))
+    trainer.metrics["train"].load_state_dict(checkpoint.states.get("metrics", {}))
     restore_rng(checkpoint.rng)
 
 

@@ -15,7 +15,6 @@ from trainlattice.contracts.settings import CheckpointSettings
 from trainlattice.diagnostics.errors import CheckpointWriteError, NonFiniteError, TrainLatticeError
 from trainlattice.training.checkpointing import Checkpointer
 from trainlattice.training.retention import Retention
-from trainlattice.training.stopping import direction_of
 
 if TYPE_CHECKING:
     from trainlattice.training.trainer import Trainer
@@ -59,8 +58,7 @@ class Saver:
         self.trainer = trainer
         self.checkpointer = checkpointer
         self.settings = settings
-        direction = direction_of(trainer.settings.monitor, trainer.settings.monitor_mode)
-        self.retention = Retention(settings, direction)
+        self.retention = Retention(settings, trainer.direction)
         self._background: Background[list[Path]] = Background()
         self._writing = _Writing([], None, (0, 0), (0, 0, 0))
         self._saved_here: tuple[int, int, int] | None = None

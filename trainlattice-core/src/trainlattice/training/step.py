@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from trainlattice.data.container import Container, move
+from trainlattice.training.metrics import PhaseMetrics
 from trainlattice.training.mode import Measured, Mode, Phase, Window
 from trainlattice.training.update import Outcome, Update
 
@@ -53,6 +54,7 @@ class Stepper:
         multiplies it by 1 / accumulate.
     :param keeps_containers: whether somebody looks at them after the step; else what is in them is let go as soon
         as it has been measured.
+    :param metrics: those of training.
     :param guarded: modules whose buffers are put back after a phase that was skipped as not finite: its forward
         pass may have spoiled them (running statistics).
     """
@@ -69,6 +71,7 @@ class Stepper:
         weighting: Weighting = "samples",
         keeps_containers: bool = True,
         guarded: Sequence[nn.Module] = (),
+        metrics: PhaseMetrics | None = None,
     ) -> None:
         self.mode = mode
         self.updates = updates
@@ -77,6 +80,7 @@ class Stepper:
         self.dtype = dtype
         self.keeps_containers = keeps_containers
         self.guarded = guarded
+        self.metrics = metrics
         self.fixed_share = 1.0 / accumulate if weighting == "fixed" else None
 
     def run(self, window: Window) -> StepResult:
@@ -124,6 +128,8 @@ class Stepper:
 
     def _measure(self, container: Container) -> Measured:
         measured = self.mode.measure(container)
+        if self.metrics:
+            self.metrics.update(container)
         if not self.keeps_containers:
             container.clear()
             return measured

@@ -13,10 +13,17 @@ if TYPE_CHECKING:
 Direction = Literal["min", "max"]
 
 
-def direction_of(metric: str, mode: Literal["auto", "min", "max"] = "auto") -> Direction:
-    """``auto``: accuracies are better when larger, everything else when smaller."""
+def direction_of(
+    metric: str, mode: Literal["auto", "min", "max"] = "auto", higher_is_better: bool | None = None
+) -> Direction:
+    """``auto``: what the metric itself says; accuracies are better when larger, everything else when smaller.
+
+    :param higher_is_better: of the metric; None if it does not say.
+    """
     if mode != "auto":
         return mode
+    if higher_is_better is not None:
+        return "max" if higher_is_better else "min"
     return "max" if metric.endswith("accuracy") else "min"
 
 

@@ -26,6 +26,7 @@ from trainlattice.training.callbacks import CallbackList, PhaseName
 from trainlattice.training.checkpointing import Boundary, Checkpointer
 from trainlattice.training.epoch import EpochProgress
 from trainlattice.training.length import is_complete, is_over, limit, steps_per_epoch, total_steps
+from trainlattice.training.metrics import PhaseMetrics
 from trainlattice.training.mode import Mode, Parts, Window, parameter_dtype
 from trainlattice.training.nonfinite import FiniteGuard
 from trainlattice.training.precision import autocast
@@ -39,6 +40,8 @@ from trainlattice.training.strategy import Strategy
 from trainlattice.training.update import Update
 from trainlattice.training.validation import Surroundings, evaluate, keeping_rng
 
+_PHASES: tuple[PhaseName, ...] = ("train", "val", "test")
+
 
 @dataclass(frozen=True)
 class Services:
@@ -49,6 +52,7 @@ class Services:
     :param checkpointer: None for a run that saves nothing.
     :param saving: when checkpoints are written and which are kept.
     :param run_dir: the run directory, for callbacks that write files.
+    :param metrics: by phase.
     :param guard: watches for what is not finite, together with the updates of the run; None watches nothing.
     """
 
@@ -57,6 +61,7 @@ class Services:
     checkpointer: Checkpointer | None = None
     saving: CheckpointSettings = field(default_factory=CheckpointSettings)
     run_dir: Path | None = None
+    metrics: Mapping[PhaseName, PhaseMetrics] = field(default_factory=dict)
     guard: FiniteGuard | None = None
 
 
@@ -85,6 +90,12 @@ class Trainer:
         self.train = train
         self.val = val
         self.callbacks = services.callbacks
+        self.metrics: dict[PhaseName, PhaseMetrics] = {
+            phase: services.metrics.get(phase, PhaseMetrics()) for phase in _PHASES
+        }
+        self.direction = direction_of(
+            settings.monitor, settings.monitor_mode, _natural_direction(settings.monitor, self.metrics["val"])
+        )
         self.state = TrainerState()
         self.progress = EpochProgress()
         self.steps_per_epoch = steps_per_epoch(train, settings.accumulate)
@@ -100,6 +111,7 @@ class Trainer:
             weighting=settings.accumulate_weighting,
             keeps_containers=bool(self.callbacks.on_batch_end),
             guarded=parts.modules() if settings.nonfinite == "skip" else (),
+            metrics=self.metrics["train"],
         )
         self._guard = services.guard or FiniteGuard("continue", strategy.device)
         self.recorder = Recorder(self, services.records, self.callbacks.log_metrics)
@@ -254,6 +266,7 @@ class Trainer:
     def _train_epoch(self) -> dict[str, float]:
         """The rest of an epoch; where it was resumed, its start has been told of."""
         if not self.progress.windows:
+            self.metrics["train"].reset()
             self._phase_boundary("train", "start")
         self._require_training_mode()
         self._training_modes = _modes(self.parts)
@@ -281,7 +294,8 @@ class Trainer:
         self._guard.require_clean()
         self.boundary = Boundary.here(self.callbacks)
         self._phase_boundary("train", "end")
-        metrics = {f"train_{name}": value for name, value in self.progress.means.compute().items()}
+        found = {**self.progress.means.compute(), **self.metrics["train"].compute()}
+        metrics = {f"train_{name}": value for name, value in found.items()}
         return metrics | self.progress.summary() | self._memory() | {"lr": self._next_lr()}
 
     def _require_training_mode(self) -> None:
@@ -476,6 +490,7 @@ class Trainer:
                 self.strategy.device,
                 self._dtype,
                 self._autocast,
+                self.metrics[phase],
                 before_batch if self.callbacks.on_batch_start else None,
                 on_batch,
                 epoch=self.state.epoch,
@@ -490,8 +505,9 @@ class Trainer:
             raise TrainLatticeError(
                 f"trainer.monitor is {monitor!r}, and a validation of this run gives {found}"
             )
-        direction = direction_of(monitor, self.settings.monitor_mode)
-        improved = judge(metrics[monitor], self.state, direction, stopping, self._epoch_number)
+        if not isinstance(metrics[monitor], (int, float)):
+            raise TrainLatticeError(f"trainer.monitor is {monitor!r}, which is no single number")
+        improved = judge(metrics[monitor], self.state, self.direction, stopping, self._epoch_number)
         if exhausted(self.state, stopping):
             stale = self.state.stale_validations
             self.request_stop(
@@ -523,3 +539,12 @@ class Trainer:
 
 def _modes(parts: Parts) -> list[tuple[nn.Module, bool]]:
     return [(module, module.training) for model in parts.models.values() for module in model.modules()]
+
+
+def _natural_direction(monitor: str, metrics: PhaseMetrics) -> bool | None:
+    """What a metric says of its own values; None if it says nothing, or the monitored value is none of a metric."""
+    for named in metrics.metrics:
+        if monitor == f"val_{named.name}" or monitor.startswith(f"val_{named.name}_"):
+            better: bool | None = getattr(named.metric, "higher_is_better", None)
+            return better
+    return None

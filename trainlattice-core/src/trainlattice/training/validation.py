@@ -13,6 +13,7 @@ from trainlattice.checkpoint.rng import capture_rng, restore_rng
 from trainlattice.data.container import BatchError, Container, container_of, move
 from trainlattice.data.source import BatchSource
 from trainlattice.training.accumulators import WeightedMeans
+from trainlattice.training.metrics import PhaseMetrics
 from trainlattice.training.mode import Mode
 
 
@@ -85,6 +86,7 @@ def evaluate(
     device: torch.device,
     dtype: torch.dtype,
     autocast: AbstractContextManager[Any],
+    metrics: PhaseMetrics | None = None,
     before_batch: Callable[[Container], None] | None = None,
     on_batch: Callable[[Container], None] | None = None,
     *,
@@ -93,6 +95,7 @@ def evaluate(
 ) -> dict[str, float]:
     """Weighted means of the mode's metrics over all batches of a source.
 
+    :param metrics: measured besides, from no batch on.
     :param before_batch: called before each batch.
     :param on_batch: called after each batch.
     :param epoch: complete epochs, for the containers.
@@ -100,6 +103,8 @@ def evaluate(
     :raises BatchError: if there is no batch.
     """
     means, empty = WeightedMeans(), True
+    if metrics:
+        metrics.reset()
     with evaluating(models), torch.no_grad():
         for batch in source.batches(0):
             container = container_of(batch)
@@ -111,9 +116,11 @@ def evaluate(
             with autocast:
                 mode.evaluate(container)
             means.add(mode.measure(container), weight)
+            if metrics:
+                metrics.update(container)
             if on_batch is not None:
                 on_batch(container)
             empty = False
     if empty:
         raise BatchError("the data to evaluate on yields no batch")
-    return mode.summarise(means.compute(), step)
+    return mode.summarise(means.compute(), step) | (metrics.compute() if metrics else {})
