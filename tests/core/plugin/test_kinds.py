@@ -191,7 +191,7 @@ def test_a_mode_names_components_by_role(site: Path, resolve: Resolve):
         "discriminator": "models:mlp",
     }
     plain = config.as_plain()
-    assert plain["model"]["generator"] == {"name": "modes:net"}
+    assert plain["model"]["generator"] == {"name": "modes:net", "inputs": None}
     assert plain["mode"] == {"name": "modes:duel", "rounds": 2}
 
 

@@ -59,7 +59,7 @@ def test_a_component_is_named_bare_or_by_plugin_or_by_distribution(site: Path, r
 def test_the_resolved_configuration_holds_qualified_names_of_defaults_too(site: Path, resolve: Resolve):
     fake_plugin(site, "acme", registration(model("net")))
     plain = resolve(config("net")).config.as_plain()
-    assert plain["model"] == {"name": "acme:net"}
+    assert plain["model"] == {"name": "acme:net", "inputs": None}
     assert plain["optimizer"]["name"] == "optimizers:adamw"
     assert plain["mode"] == {"name": "core:supervised"}
 

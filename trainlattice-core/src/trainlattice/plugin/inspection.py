@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
 
-from trainlattice.contracts.kind import ALWAYS_RESERVED, Kind
-from trainlattice.plugin.registry import Registered
+from trainlattice.contracts.kind import Kind
+from trainlattice.plugin.registry import Registered, reserved_keys
 
 
 def static_problems(registered: Registered) -> list[str]:
@@ -60,7 +60,7 @@ def _options_problems(reference: str, what: str, kind: Kind) -> list[str]:
     problems = []
     if not definition.bases:
         problems.append(f"the options of {what}, {reference}, are no subclass of trainlattice.Options")
-    reserved = ALWAYS_RESERVED | kind.reserved
+    reserved = reserved_keys(kind)
     for statement in definition.body:
         if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
             if statement.target.id in reserved:

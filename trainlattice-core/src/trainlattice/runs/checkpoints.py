@@ -111,7 +111,7 @@ def _retention(run: Path) -> Retention:
     monitor, mode = trainer.get("monitor"), trainer.get("monitor_mode")
     monitor = monitor if isinstance(monitor, str) else Retention.monitor
     direction = (stored_json(RunDirectory(run).manifest) or {}).get("monitor_direction")
-    if direction not in ("min", "max"):  # a run that had not begun
+    if mode in ("min", "max") or direction not in ("min", "max"):  # the second of a run that had not begun
         direction = direction_of(monitor, mode if mode in ("min", "max") else "auto")
     return Retention(
         count("keep_last", Retention.keep_last),
