@@ -113,6 +113,7 @@ def test_defaults_are_written_out_and_names_are_qualified(tmp_path, monkeypatch)
             "name": "optimizers:adamw", "implementation": "auto", "lr": 0.001, "betas": [0.9, 0.999], "eps": 1e-8,
             "weight_decay": 0.01, "amsgrad": False,
         },
+        "postprocess": [],
         "metrics": [],
         "callbacks": [{"name": "callbacks:progress", "refresh_per_second": 8}],
         "trainer": {

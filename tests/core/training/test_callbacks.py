@@ -96,8 +96,8 @@ def test_every_callback_method_is_called_in_the_documented_order(tmp_path):
     seen = Everything()
     config = line(dataset={**POINTS, "batch_size": 1}, trainer={"accumulate": 2, "log_every": 2})
     train(config, tmp_path, extra_callbacks=[seen])
-    after_train = ["epoch", "input", "loss", "pred", "step", "target", "weight"]
-    after_val = ["epoch", "input", "loss", "pred", "step", "target", "weight"]
+    after_train = ["epoch", "input", "loss", "phase", "pred", "step", "target", "weight"]
+    after_val = ["epoch", "input", "loss", "phase", "pred", "step", "target", "weight"]
     assert seen.events == [
         ("run_start", 0),
         ("epoch_start", 0),

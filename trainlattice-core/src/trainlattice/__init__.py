@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from trainlattice.plugin.local import register_metric as register_metric
     from trainlattice.plugin.local import register_model as register_model
     from trainlattice.plugin.local import register_optimizer as register_optimizer
+    from trainlattice.plugin.local import register_postprocessor as register_postprocessor
     from trainlattice.plugin.local import register_scheduler as register_scheduler
     from trainlattice.runs.experiment import resume_run as resume_run
     from trainlattice.runs.experiment import run_experiment as run_experiment
@@ -49,6 +50,7 @@ _HOMES = {
     "register_metric": "trainlattice.plugin.local",
     "register_model": "trainlattice.plugin.local",
     "register_optimizer": "trainlattice.plugin.local",
+    "register_postprocessor": "trainlattice.plugin.local",
     "register_scheduler": "trainlattice.plugin.local",
     "resolve_file": "trainlattice.config.resolve",
     "resume_run": "trainlattice.runs.experiment",

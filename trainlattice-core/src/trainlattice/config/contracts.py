@@ -7,7 +7,7 @@ from math import prod
 
 from trainlattice.config.resolved import ResolvedComponent, Section
 from trainlattice.contracts.records import DatasetContract, LossContract, ModeContract, ModelContract
-from trainlattice.contracts.settings import LossSettings, MetricSettings, TrainerSettings
+from trainlattice.contracts.settings import LossSettings, MetricSettings, PostprocessSettings, TrainerSettings
 from trainlattice.diagnostics import nodes
 from trainlattice.diagnostics.diagnostic import Diagnostic
 from trainlattice.diagnostics.hints import did_you_mean
@@ -24,7 +24,8 @@ def contract_problems(
     losses = _all(sections, "loss")
     metrics = _all(sections, "metrics")
     taken = {"loss", "accuracy"} if len(losses) > 1 or metrics else set()
-    problems = _names_twice((*(losses if len(losses) > 1 else ()), *metrics), taken, locate)
+    problems = _outputs_twice(_all(sections, "postprocess"), locate)
+    problems += _names_twice((*(losses if len(losses) > 1 else ()), *metrics), taken, locate)
     model_contract = model.contract if model else None
     dataset_contract = dataset.contract if dataset else None
     loss_contracts = [loss.contract for loss in losses]
@@ -74,6 +75,26 @@ def _names_twice(
             message = f"the name {name!r} is taken: give this {kind} another one with the key 'as'"
             problems.append(Diagnostic("conflict", message, locate(path), nodes.dotted(path)))
         seen.add(name)
+    return problems
+
+
+def _outputs_twice(components: Sequence[ResolvedComponent], locate: Locate) -> list[Diagnostic]:
+    """Two post-processors of one phase that write the same key."""
+    problems: list[Diagnostic] = []
+    seen: dict[tuple[str, str], str] = {}
+    for component in components:
+        settings = component.settings
+        if not isinstance(settings, PostprocessSettings) or settings.unfurl:
+            continue
+        own = component.registered.component.name
+        option = "outputs" if settings.outputs is not None else "output"
+        for key in (settings.outputs or {"": settings.output or own}).values():
+            other = next((seen[phase, key] for phase in settings.phases if (phase, key) in seen), None)
+            if other is not None:
+                path = (*component.path, option)
+                message = f"the key 'post_processed/{key}' is written by {other!r} already"
+                problems.append(Diagnostic("conflict", message, locate(path), nodes.dotted(path)))
+            seen |= {(phase, key): own for phase in settings.phases}
     return problems
 
 

@@ -141,6 +141,14 @@ CORE_KINDS = (
         arguments=("options", "optimizer", "total_steps"),
     ),
     Kind(
+        "postprocessor",
+        "postprocess",
+        form="list",
+        summary="makes further values of a batch for losses, metrics and callbacks",
+        arguments=("options", "data"),
+        settings="trainlattice.contracts.settings:PostprocessSettings",
+    ),
+    Kind(
         "metric",
         "metrics",
         form="list",

@@ -10,6 +10,6 @@ class SupervisedOptions(Options):
     def contract(self) -> ModeContract:
         return ModeContract(
             required=("model", "dataset"),
-            optional=("loss", "optimizer", "scheduler"),
+            optional=("postprocess", "loss", "optimizer", "scheduler"),
             metrics=("loss", "accuracy"),
         )

@@ -78,6 +78,29 @@ class LossSettings(Options):
     )
 
 
+class PostprocessSettings(Options):
+    inputs: dict[str, Key] = Field(
+        {"value": "pred"},
+        description="By argument of the post-processor, the key of the container that it gets.",
+    )
+    output: Label | None = Field(
+        None, description="It writes post_processed/<output>; by default the component's name."
+    )
+    outputs: dict[str, Label] | None = Field(
+        None, description="Of a mapping that it returns, the output for each of its own names."
+    )
+    unfurl: bool = Field(False, description="Whether each name of a mapping that it returns is an output.")
+    phases: Annotated[tuple[PhaseSetting, ...], Field(min_length=1)] = Field(
+        ("train", "val", "test"), description="Where it works: train, val, test."
+    )
+
+    @model_validator(mode="after")
+    def _one_form_of_output(self) -> PostprocessSettings:
+        if (self.output is not None) + (self.outputs is not None) + self.unfurl > 1:
+            raise ValueError("give one of output, outputs and unfurl")
+        return self
+
+
 class MetricSettings(Options):
     inputs: dict[str, Key] = Field(
         {"preds": "pred", "target": "target"},

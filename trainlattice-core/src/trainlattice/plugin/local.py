@@ -83,6 +83,7 @@ register_dataset = _of_kind("dataset")
 register_loss = _of_kind("loss")
 register_optimizer = _of_kind("optimizer")
 register_scheduler = _of_kind("scheduler")
+register_postprocessor = _of_kind("postprocessor")
 register_metric = _of_kind("metric")
 register_callback = _of_kind("callback")
 

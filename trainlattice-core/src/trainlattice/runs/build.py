@@ -16,7 +16,12 @@ from trainlattice.config.resolve import Resolution
 from trainlattice.config.resolved import ResolvedComponent
 from trainlattice.contracts.kind import CORE_KINDS
 from trainlattice.contracts.records import DatasetContract
-from trainlattice.contracts.settings import LossSettings, ModelSettings, OptimizerSettings
+from trainlattice.contracts.settings import (
+    LossSettings,
+    ModelSettings,
+    OptimizerSettings,
+    PostprocessSettings,
+)
 from trainlattice.data.seeding import seed_everything
 from trainlattice.data.source import BatchSource
 from trainlattice.data.splits import Splits
@@ -32,6 +37,7 @@ from trainlattice.training.losses import LossTerm, LossTerms
 from trainlattice.training.metrics import PhaseMetrics
 from trainlattice.training.mode import Mode, Parts
 from trainlattice.training.nonfinite import FiniteGuard
+from trainlattice.training.postprocess import PostProcessing, PostProcessor
 from trainlattice.training.precision import grad_scaler
 from trainlattice.training.strategy import SingleDevice, Strategy
 from trainlattice.training.update import Update
@@ -85,14 +91,17 @@ def build(
     guard = FiniteGuard(config.trainer.nonfinite, strategy.device, budget=config.trainer.nonfinite_budget)
     opener.targets(splits, loss)
     others, inputs = builder.others(splits.contract), builder.inputs()
+    postprocess = builder.postprocess(splits.contract)
     losses = list(loss.modules().values()) if loss is not None else []
     models = probe(
         lambda: builder.models(splits.contract),
-        lambda models: builder.mode(Parts(models, {}, loss, splits.contract, others, inputs)),
+        lambda models: builder.mode(
+            Parts(models, {}, loss, splits.contract, others, inputs, postprocess=postprocess)
+        ),
         opener.sample_batch(train),
         builder.does_not_fit,
         config.experiment.seed,
-        beside=losses,
+        beside=[*losses, *postprocess.modules()],
     )
     models = {role: strategy.prepare(model) for role, model in models.items()}
     builder.compile(models)
@@ -100,7 +109,9 @@ def build(
         loss.prepare(strategy.prepare)
     updates = builder.updates(models, losses, strategy, budget, guard)
     weighting = config.trainer.accumulate_weighting
-    parts = Parts(models, updates, loss, splits.contract, others, inputs, weighting)
+    for module in postprocess.modules():
+        strategy.prepare(module)
+    parts = Parts(models, updates, loss, splits.contract, others, inputs, weighting, postprocess)
     mode = builder.mode(parts)
     metrics = build_metrics(resolution, splits.contract, strategy.device)
     if any(metrics.values()):
@@ -167,6 +178,24 @@ class _Builder:
             assert isinstance(component.settings, LossSettings)
             terms.append(LossTerm(own_name(component), built, component.settings))
         return LossTerms(terms) if terms else None
+
+    def postprocess(self, data: DatasetContract) -> PostProcessing:
+        """Each writes the keys that its settings name; by default one of the component's name."""
+        found: list[PostProcessor] = []
+        taken: set[str] = set()
+        for component in self.config.many("postprocess"):
+            settings = component.settings
+            assert isinstance(settings, PostprocessSettings)
+            function: Callable[..., Any] = self.call(component, data=data)
+            expect(component, function, Callable, "something that can be called with its inputs")
+            name = instance_name(component.registered.component.name, taken)
+            taken.add(name)
+            spreads = settings.unfurl or settings.outputs is not None
+            output = None if spreads else settings.output or component.registered.component.name
+            found.append(
+                PostProcessor(name, function, settings.inputs, output, settings.outputs, settings.phases)
+            )
+        return PostProcessing(tuple(found))
 
     def inputs(self) -> dict[str, dict[str, str]]:
         """By role of a model: what its forward pass takes from the container, where the configuration says."""

@@ -98,6 +98,7 @@ def _evaluate(resolution: Resolution, checkpoint: Path, split: str) -> Evaluatio
             parameter_dtype(built.parts),
             autocast(resolution.config.trainer.precision, device),
             built.metrics["val" if split == "val" else "test"],
+            phase="val" if split == "val" else "test",
             epoch=saved.trainer["epoch"],
             step=saved.trainer["global_step"],
         )

@@ -173,4 +173,5 @@ def _stateful(parts: Parts, mode: Mode, callbacks: CallbackList) -> dict[str, St
     updates = {f"update/{role}": update for role, update in parts.updates.items()}
     loss = parts.loss_modules()
     others = {f"other/{name}": held for name, held in parts.others.items() if hasattr(held, "state_dict")}
+    others |= parts.postprocess.stateful()
     return {**models, **loss, **updates, **others, "mode": mode, "callbacks": callbacks}

@@ -56,12 +56,13 @@ class LossTerm:
             raise TargetError(explanation) from error
 
     def count(self, container: Container, samples: Callable[[Container], float]) -> float:
-        """Terms that it counts in a batch on the host; samples where it does not say. Brings classes to int64."""
+        """Terms that it counts in a batch on the host; samples where it does not say, or where its target is made
+        later, by the model or a post-processor. Brings classes to int64."""
         target = container.get(self.target_key)
         if self.classifies and isinstance(target, Tensor) and target.dtype != torch.int64:
             target = container[self.target_key] = class_target(target)
-        if self.num_terms is not None:
-            return _number(self.num_terms(get(container, self.target_key, self._asks)))
+        if self.num_terms is not None and target is not None:
+            return _number(self.num_terms(target))
         if self.ignore_index is None or not isinstance(target, Tensor):
             return samples(container)
         counted = target != self.ignore_index

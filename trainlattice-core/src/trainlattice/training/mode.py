@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from trainlattice.contracts.records import DatasetContract
 from trainlattice.data.container import Container, batch_size
 from trainlattice.training.losses import LossTerms
+from trainlattice.training.postprocess import PostProcessing
 from trainlattice.training.update import Update
 
 Window = Sequence[Container]
@@ -52,6 +53,7 @@ class Parts:
     :param data: what is known about the samples.
     :param others: by section, what the components of kinds that plugins brought were built into.
     :param inputs: by role of a model, the key of the container for each argument of its forward pass.
+    :param postprocess: what makes further values of a batch that went through the model.
     :param weighting: of the micro-batches of a window, see :class:`~trainlattice.training.step.Stepper`.
     """
 
@@ -62,6 +64,7 @@ class Parts:
     others: Mapping[str, Any] = field(default_factory=dict)
     inputs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     weighting: Literal["samples", "fixed"] = "samples"
+    postprocess: PostProcessing = field(default_factory=PostProcessing)
 
     @property
     def terms(self) -> LossTerms | None:
@@ -75,8 +78,8 @@ class Parts:
         return self.terms.modules() if self.terms is not None else {}
 
     def modules(self) -> list[nn.Module]:
-        """The models, and the losses that are modules."""
-        return [*self.models.values(), *self.loss_modules().values()]
+        """The models, and the losses and post-processors that are modules."""
+        return [*self.models.values(), *self.loss_modules().values(), *self.postprocess.modules()]
 
 
 class Mode:

@@ -28,6 +28,7 @@ class Supervised(Mode):
         self.model = parts.models["model"]
         self.modules = parts.modules()
         self.call = Forward(self.model, parts.inputs.get("model"))
+        self.postprocess = parts.postprocess
         self.terms = parts.terms.terms
         self.data = parts.data
         self.auxiliary = auxiliary_losses({"model": self.model})
@@ -56,8 +57,9 @@ class Supervised(Mode):
                 container.setdefault("ratios", []).append(own / share if share else 0.0)
 
     def forward(self, container: Container) -> Tensor:
-        """Model, then loss; leaves ``pred``, ``loss`` and, of several terms, ``loss/<name>`` in the container."""
+        """Model, post-processing, loss; leaves ``pred``, ``loss`` and, of several terms, ``loss/<name>``."""
         self.call(container)
+        self.postprocess(container)
         return self._loss_of(container)
 
     def _loss_of(self, container: Container) -> Tensor:
@@ -88,6 +90,7 @@ class Supervised(Mode):
         """The batch goes through; a classifier has as many outputs as the dataset has classes, and the loss
         is a scalar."""
         self.call(container)
+        self.postprocess(container)
         self._require_outputs(container)
         values = [term.check(container) for term in self.terms] + [loss() for _, loss in self.auxiliary]
         learns = any(p.requires_grad for module in self.modules for p in module.parameters())

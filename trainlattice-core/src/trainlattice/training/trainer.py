@@ -369,6 +369,7 @@ class Trainer:
                 self._exhausted = True
                 return
             for container in window:
+                container["phase"] = "train"
                 container["epoch"], container["step"] = epoch, self.state.global_step
             yield window
 
@@ -493,6 +494,7 @@ class Trainer:
                 self.metrics[phase],
                 before_batch if self.callbacks.on_batch_start else None,
                 on_batch,
+                phase=phase,
                 epoch=self.state.epoch,
                 step=self.state.global_step,
             )

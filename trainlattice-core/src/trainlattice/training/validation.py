@@ -13,6 +13,7 @@ from trainlattice.checkpoint.rng import capture_rng, restore_rng
 from trainlattice.data.container import BatchError, Container, container_of, move
 from trainlattice.data.source import BatchSource
 from trainlattice.training.accumulators import WeightedMeans
+from trainlattice.training.callbacks import PhaseName
 from trainlattice.training.metrics import PhaseMetrics
 from trainlattice.training.mode import Mode
 
@@ -90,6 +91,7 @@ def evaluate(
     before_batch: Callable[[Container], None] | None = None,
     on_batch: Callable[[Container], None] | None = None,
     *,
+    phase: PhaseName = "val",
     epoch: int = 0,
     step: int = 0,
 ) -> dict[str, float]:
@@ -98,6 +100,7 @@ def evaluate(
     :param metrics: measured besides, from no batch on.
     :param before_batch: called before each batch.
     :param on_batch: called after each batch.
+    :param phase: which it is, for the containers.
     :param epoch: complete epochs, for the containers.
     :param step: optimizer steps that were taken, for the containers.
     :raises BatchError: if there is no batch.
@@ -109,7 +112,7 @@ def evaluate(
         for batch in source.batches(0):
             container = container_of(batch)
             weight = container["weight"] = mode.weight(container)
-            container["epoch"], container["step"] = epoch, step
+            container["phase"], container["epoch"], container["step"] = phase, epoch, step
             if before_batch is not None:
                 before_batch(container)
             move(container, device, dtype)
