@@ -56,7 +56,8 @@ class CheckpointStore:
             # before any earlier file is replaced. The first, last.pt, comes last: when it says that the run is
             # over, the others are there.
             ordered = [self.directory / name for name in (*names[1:], names[0])]
-            ready += [second_name(temporary, path) for path in ordered[:-1]]
+            for path in ordered[:-1]:
+                ready.append(second_name(temporary, path))
             ready.append(temporary)
             self._announce(dict.fromkeys(names, entry))
             for prepared, path in zip(ready, ordered, strict=True):

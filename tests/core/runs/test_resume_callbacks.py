@@ -1,0 +1,90 @@
+"""Which callback takes which state on resume, and what a resumed run lets go."""
+
+import logging
+
+import pytest
+
+from support.by_hand import line
+from support.runs import checkpoint, manifest, train
+from trainlattice import Callback, Options, register_callback
+from trainlattice.runs.process import is_alive, this_process
+
+pytestmark = pytest.mark.torch
+POINTS = {"x": [1.0] * 4, "y": [2.0] * 4, "val_x": [1.0], "val_y": [2.0], "batch_size": 2}
+
+
+class TallyOptions(Options):
+    every: int = 1
+
+
+@register_callback("tally", options=TallyOptions)
+class Tally(Callback):
+    """Counts steps, in units of its own."""
+
+    def __init__(self, options):
+        self.every, self.count = options.every, 0
+
+    def on_step_end(self, trainer):
+        self.count += self.every
+
+    def state_dict(self):
+        return {"count": self.count}
+
+    def load_state_dict(self, state):
+        self.count = state["count"]
+
+
+def config(*every, epochs):
+    callbacks = [{"name": "tally", "every": number} for number in every]
+    return {**line(dataset=POINTS, trainer={"epochs": epochs}), "callbacks": callbacks}
+
+
+def counts(run):
+    held = checkpoint(run)["states"]["callbacks"]
+    return {name: state["count"] for name, state in held.items()}
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "expected"),
+    [
+        ((1, 10), (1, 10), [4, 40]),
+        ((1, 10), (10, 1), [40, 4]),  # they changed places
+        ((1, 10), (10,), [40]),  # the first is gone
+        ((10,), (1, 10), [2, 40]),  # a new one begins
+        ((1, 1), (1, 1), [4, 4]),
+        ((1, 10), (1, 100), [4, 200]),  # other options are another callback
+        ((1,), (10,), [22]),  # the only one keeps its state whatever its options
+    ],
+)
+def test_among_several_of_one_component_a_state_goes_by_the_options(tmp_path, before, after, expected):
+    first = train(config(*before, epochs=1), tmp_path).run_dir
+    second = train(config(*after, epochs=2), tmp_path, resume=first).run_dir
+    assert list(counts(second).values()) == expected
+
+
+def test_one_that_begins_without_a_state_says_so(tmp_path, caplog):
+    first = train(config(1, 10, epochs=1), tmp_path).run_dir
+    with caplog.at_level(logging.WARNING):
+        train(config(1, 100, epochs=2), tmp_path, resume=first)
+    assert "the callback 'core" not in caplog.text
+    assert "begins without a state: none was saved with its options" in caplog.text
+
+
+def test_a_process_of_another_namespace_is_not_called_dead(tmp_path):
+    here = this_process()
+    assert is_alive(here) is True
+    if here["pid_namespace"] is None:
+        pytest.skip("this system has no /proc")
+    assert is_alive({**here, "pid_namespace": here["pid_namespace"] + 1, "pid": 2**22 - 1}) == "unknown"
+
+
+def test_the_best_of_a_checkpoint_that_knows_no_step_is_found_by_its_value(tmp_path):
+    from support.runs import rewrite
+
+    first = train(config(1, epochs=1), tmp_path).run_dir
+    held = checkpoint(first)["trainer"]
+    held.pop("best_step")
+    rewrite(first, trainer=held)
+    second = train({**config(1, epochs=2), "model": {"name": "line"}}, tmp_path, resume=first).run_dir
+    assert checkpoint(second, "best.pt")["trainer"]["best_metric"] <= held["best_metric"]
+    assert manifest(second)["best_metric"] <= held["best_metric"]
