@@ -6,9 +6,10 @@ import os
 import random
 import resource
 import shutil
+import subprocess
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -90,6 +91,66 @@ def test_a_directory_that_became_read_only_leaves_the_checkpoint_before_it(tmp_p
     (run,) = run_dirs(tmp_path)
     (run / "checkpoints").chmod(0o755)
     assert_resumes_as_if_nothing_had_been(run, tmp_path)
+
+
+@contextmanager
+def mounts() -> Iterator[Callable[..., None]]:
+    """``mount`` with its arguments, of which the last is the directory; undone at the end."""
+    mounted: list[str] = []
+
+    def mount(*arguments: str) -> None:
+        done = subprocess.run(["mount", *arguments], capture_output=True, text=True)
+        if done.returncode:
+            pytest.skip(f"nothing can be mounted here: {done.stderr.strip()}")
+        mounted.append(arguments[-1])
+
+    try:
+        yield mount
+    finally:
+        for directory in dict.fromkeys(reversed(mounted)):
+            subprocess.run(["umount", "--lazy", directory], check=True)
+
+
+@pytest.mark.skipif(shutil.which("mount") is None or os.geteuid() != 0, reason="only root can mount")
+def test_a_mount_that_became_read_only_leaves_the_checkpoint_before_it(tmp_path: Path) -> None:
+    with mounts() as mount:
+
+        def protect(trainer: Any) -> None:
+            directory = str(trainer.run_dir / "checkpoints")
+            mount("--bind", directory, directory)
+            mount("-o", "remount,ro,bind", directory)
+
+        with pytest.raises(TrainLatticeError, match=r"last\.pt could not be written: Read-only file system"):
+            train(CONFIG, tmp_path, extra_callbacks=[AtEpoch(2, protect)])
+        (run,) = run_dirs(tmp_path)
+        assert_resumes_as_if_nothing_had_been(run, tmp_path)
+
+
+@pytest.mark.skipif(shutil.which("mount") is None or os.geteuid() != 0, reason="only root can mount")
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_a_disk_that_is_full_leaves_the_checkpoint_before_it(tmp_path: Path, asynchronous: bool) -> None:
+    """Room for two checkpoints, the last and the one that is to follow it, until something else takes the rest."""
+    config = {**CONFIG, "checkpoint": {"keep_best": 0, "async": asynchronous}}
+    runs = tmp_path / "runs"
+    runs.mkdir()
+    with mounts() as mount:
+        mount("-t", "tmpfs", "-o", "size=16m", "tmpfs", str(runs))
+
+        def fill(trainer: Any) -> None:
+            with suppress(OSError), open(runs / "other", "wb", buffering=0) as file:
+                while True:
+                    file.write(bytes(1 << 12))
+
+        with pytest.raises(TrainLatticeError, match="No space left on device"):
+            train(config, tmp_path, extra_callbacks=[AtEpoch(2, fill)])
+        (runs / "other").unlink()
+        (run,) = run_dirs(tmp_path)
+        assert not list((run / "checkpoints").glob(".*"))
+        resumed = resume_run(run).run_dir
+        straight = train(config, tmp_path / "straight").run_dir
+        assert resumed is not None
+        assert straight is not None
+        assert_identical(outcome(resumed), outcome(straight))
 
 
 def test_a_directory_that_is_gone_ends_the_run_with_its_name(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import hashlib
 import os
 import shutil
 import sys
+from contextlib import suppress
 from io import RawIOBase
 from pathlib import Path
 
@@ -39,7 +40,7 @@ def write_durably(path: Path, content: str | bytes) -> None:
             to_disk(file.fileno())
         os.replace(temporary, path)
     except BaseException:
-        temporary.unlink(missing_ok=True)
+        discard(temporary)
         raise
     sync_directory(path.parent)
 
@@ -56,9 +57,15 @@ def second_name(source: Path, target: Path) -> Path:
             with open(temporary, "r+b") as file:
                 to_disk(file.fileno())
     except BaseException:
-        temporary.unlink(missing_ok=True)
+        discard(temporary)
         raise
     return temporary
+
+
+def discard(temporary: Path) -> None:
+    """Deletes a file if that is possible: what kept it from being used is the error to tell."""
+    with suppress(OSError):
+        temporary.unlink()
 
 
 def to_disk(descriptor: int) -> None:

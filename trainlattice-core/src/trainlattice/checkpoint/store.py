@@ -21,7 +21,7 @@ from typing import Any
 
 import torch
 
-from trainlattice.checkpoint.durable import digest, second_name, sync_directory, write_durably
+from trainlattice.checkpoint.durable import digest, discard, second_name, sync_directory, write_durably
 from trainlattice.checkpoint.format import Checkpoint
 from trainlattice.checkpoint.index import INDEX, Entry, read_index
 from trainlattice.checkpoint.names import EMERGENCY, LAST, NOT_FINITE
@@ -65,7 +65,7 @@ class CheckpointStore:
             sync_directory(self.directory)
         except BaseException as error:
             for prepared in {*ready, temporary}:
-                prepared.unlink(missing_ok=True)
+                discard(prepared)
             if isinstance(error.__context__, KeyboardInterrupt):  # torch's zip writer raises over it
                 raise error.__context__ from None
             reason = _why_not_written(error)
@@ -130,7 +130,7 @@ class CheckpointStore:
     def _remove_leftovers(self) -> None:
         """Temporary files of a process that was killed while it saved."""
         for leftover in self.directory.glob(".*.tmp"):
-            leftover.unlink(missing_ok=True)
+            discard(leftover)
 
 
 def load(path: Path, *, mapped: bool = False) -> Checkpoint:
