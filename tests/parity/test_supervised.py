@@ -55,6 +55,7 @@ LOSSES: dict[str, Any] = {
     "cross_entropy": functional.cross_entropy,
     "mse": functional.mse_loss,
     "l1": functional.l1_loss,
+    "smooth_l1": functional.smooth_l1_loss,
 }
 OPTIMIZERS: dict[str, tuple[Any, dict[str, Any]]] = {
     "adamw": (partial(torch.optim.AdamW, fused=True), {"name": "adamw"}),

@@ -4,13 +4,18 @@ import math
 
 import pytest
 import torch
+from torch import nn
 from torch.nn import functional
 
 from support.by_hand import line
 from support.runs import records, tiny, train, weights
+from trainlattice import register_dataset, register_model
+from trainlattice.contracts.records import DatasetContract
+from trainlattice.data import Splits, TensorData
 from trainlattice.diagnostics.errors import ConfigError
-from trainlattice_plugin_losses.losses import L1, CrossEntropy, MeanSquaredError
+from trainlattice_plugin_losses.classification import CrossEntropy
 from trainlattice_plugin_losses.options import CrossEntropyOptions, RegressionOptions
+from trainlattice_plugin_losses.regression import L1, MeanSquaredError
 
 pytestmark = pytest.mark.torch
 
@@ -144,3 +149,74 @@ def test_a_regression_loss_on_classes_and_a_classification_loss_on_numbers_are_r
     ):
         train({**line(), "loss": {"name": "cross_entropy"}}, tmp_path)
     assert not (tmp_path / "runs").exists()
+
+
+def test_class_weights_of_another_number_than_the_classes_are_shown_at_their_line(tmp_path):
+    with pytest.raises(ConfigError, match="there are 2 weights, and the dataset has 3 classes") as raised:
+        train(tiny(loss={"name": "cross_entropy", "class_weights": [1.0, 2.0]}), tmp_path)
+    assert raised.value.diagnostics[0].path == "loss.class_weights"
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("loss", "says"),
+    [
+        ({"name": "bce_with_logits"}, r"predictions have the shape \[2, 3\] and targets \[2\]"),
+        ({"name": "focal", "binary": True}, r"targets lie between 0 and 2"),
+        ({"name": "kl_div"}, "targets are int64, and a divergence takes a probability"),
+        ({"name": "cosine_embedding"}, "a target is neither 1"),
+        ({"name": "dice"}, r"regions need logits \[B, C, ...\]"),
+    ],
+)
+def test_targets_that_a_loss_cannot_take_are_refused_before_a_run_exists(loss, says, tmp_path):
+    """Three classes: the first two samples are of class 2 and 0, or of 0 and 1."""
+
+    @register_dataset("three_classes")
+    def build():
+        targets = torch.tensor([0, 1, 0, 1] if loss["name"] == "bce_with_logits" else [2, 0, 1, 2])
+        return Splits(TensorData(torch.randn(4, 4), targets), contract=DatasetContract((4,)))
+
+    with pytest.raises(ConfigError, match=f"(?s)do not fit: .*{says}"):
+        train(tiny(loss=loss, dataset={"name": "three_classes", "batch_size": 2}), tmp_path)
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize("name", ["smooth_l1", "ssim"])
+def test_losses_of_measurements_are_refused_for_classes_before_anything_is_built(name, tmp_path):
+    with pytest.raises(ConfigError, match=f"'losses:{name}' is for regression, dataset .* classification"):
+        train(tiny(loss={"name": name}), tmp_path)
+
+
+@pytest.mark.parametrize("name", ["cross_entropy", "nll", "focal"])
+def test_a_classification_reports_accuracy(name, tmp_path):
+    run = train(tiny(loss={"name": name}, trainer={"epochs": 1}), tmp_path).run_dir
+    assert {"train_accuracy", "val_accuracy"} <= set(records(run, "epoch")[0])
+
+
+def test_the_accuracy_of_regions_is_the_share_of_their_pixels(tmp_path):
+    """Class 0 everywhere, where 3 of 4 and 1 of 2 pixels that count are of it."""
+    targets = torch.tensor([[0, 0, 0, 1], [0, 1, -100, -100]])
+
+    @register_model("class_0_everywhere")
+    class Everywhere(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.bias = nn.Parameter(torch.tensor([1.0, 0.0]))
+
+        def forward(self, x):
+            return self.bias.view(1, 2, 1).expand(len(x), 2, 4)
+
+    @register_dataset("two_rows")
+    def build():
+        data = TensorData(torch.zeros(2, 1), targets)
+        return Splits(data, data, contract=DatasetContract((1,), "classification", 2))
+
+    config = tiny(
+        model={"name": "class_0_everywhere"},
+        dataset={"name": "two_rows", "batch_size": 1},
+        loss={"name": "dice"},
+        optimizer={"name": "sgd", "lr": 1e-9},
+        trainer={"epochs": 1},
+    )
+    (epoch,) = records(train(config, tmp_path).run_dir, "epoch")
+    assert epoch["val_accuracy"] == epoch["train_accuracy"] == pytest.approx(4 / 6)
