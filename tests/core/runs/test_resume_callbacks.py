@@ -88,3 +88,18 @@ def test_the_best_of_a_checkpoint_that_knows_no_step_is_found_by_its_value(tmp_p
     second = train({**config(1, epochs=2), "model": {"name": "line"}}, tmp_path, resume=first).run_dir
     assert checkpoint(second, "best.pt")["trainer"]["best_metric"] <= held["best_metric"]
     assert manifest(second)["best_metric"] <= held["best_metric"]
+
+
+def test_a_run_that_is_still_under_way_is_named(tmp_path, caplog):
+    class Resumes(Callback):
+        def on_epoch_end(self, trainer, metrics):
+            if trainer.state.epoch == 2:
+                train(config(1, epochs=2), tmp_path / "second", resume=trainer.run_dir)
+
+    with caplog.at_level(logging.WARNING):
+        train(config(1, epochs=3), tmp_path, extra_callbacks=[Resumes()])
+    assert "is under way in process" in caplog.text
+    caplog.clear()
+    run = train(config(1, epochs=1), tmp_path / "over").run_dir
+    train(config(1, epochs=2), tmp_path / "over", resume=run)
+    assert "is under way" not in caplog.text

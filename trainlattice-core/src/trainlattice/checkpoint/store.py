@@ -13,6 +13,7 @@ import logging
 import os
 import pickle
 import re
+import warnings
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
@@ -158,7 +159,11 @@ def load(path: Path, *, mapped: bool = False) -> Checkpoint:
 def _read(path: Path, *, mapped: bool) -> Any:
     """The content, or the CheckpointError that says why there is none."""
     try:
-        return torch.load(os.fspath(path), map_location="cpu", weights_only=True, mmap=mapped)
+        with (
+            warnings.catch_warnings()
+        ):  # of bytes that are none of ours: they are refused with words of our own
+            warnings.simplefilter("ignore")
+            return torch.load(os.fspath(path), map_location="cpu", weights_only=True, mmap=mapped)
     except pickle.UnpicklingError as error:
         return CheckpointError(
             f"{path} holds more than tensors and plain data and was not loaded, since that could run code: "

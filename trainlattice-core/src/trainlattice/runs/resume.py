@@ -18,7 +18,8 @@ from trainlattice.diagnostics.errors import CheckpointError
 from trainlattice.runs.build import Built, instance_name
 from trainlattice.runs.chain import continued_run
 from trainlattice.runs.directory import RunDirectory, run_of_checkpoint
-from trainlattice.runs.manifest import read_manifest
+from trainlattice.runs.manifest import read_manifest, status_of
+from trainlattice.runs.process import is_alive
 from trainlattice.runs.provenance import component_records, drift, require_installed
 from trainlattice.training.callbacks import CallbackList
 from trainlattice.training.checkpointing import restore_objects, restore_progress
@@ -146,6 +147,7 @@ def find_resume_point(path: Path, resolution: Resolution) -> ResumePoint:
     """
     path = _checkpoint_in_chain(path)
     checkpoint = load(path)
+    _tell_of_a_run_under_way(path)
     if checkpoint.kind != "resume":
         raise CheckpointError(
             f"{path} was written when training failed, for diagnosis; resume from {path.parent / 'last.pt'}"
@@ -199,6 +201,20 @@ def _instances(callbacks: Any) -> dict[str, tuple[str, Any]]:
     for callback in callbacks or ():
         named[instance_name(callback["name"], named)] = (callback["name"], callback)
     return named
+
+
+def _tell_of_a_run_under_way(checkpoint: Path) -> None:
+    run = run_of_checkpoint(checkpoint)
+    if run is None or not run.manifest.is_file():
+        return
+    manifest = read_manifest(run)
+    if status_of(manifest).name == "running" and is_alive(manifest.get("process") or {}) is True:
+        logger.warning(
+            "%s is under way in process %s: this run goes on from %s beside it",
+            run.path,
+            manifest["process"]["pid"],
+            checkpoint.name,
+        )
 
 
 def _checkpoint_in_chain(path: Path) -> Path:
