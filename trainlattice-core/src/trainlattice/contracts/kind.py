@@ -132,7 +132,6 @@ CORE_KINDS = (
         summary="a torch.optim.Optimizer",
         arguments=("options", "params", "implementation"),
         settings="trainlattice.contracts.settings:OptimizerSettings",
-        reserved=frozenset({"groups"}),
     ),
     Kind(
         "scheduler",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, ConfigDict, Field, model_validator
 
 from trainlattice.contracts.options import (
     LocalPath,
@@ -263,8 +263,32 @@ class DatasetSettings(Options):
     drop_last: bool = Field(False, description="Leave out a last training batch that is not full.")
 
 
+class GroupSettings(Options):
+    """A group of parameters; every other key is an option of the optimizer."""
+
+    model_config = ConfigDict(extra="allow")
+    params: str | tuple[str, ...] = Field(
+        description="Which parameters: bias, norm, embedding, matrix, a pattern of names such as "
+        "'blocks.*.weight', or several of these; rest: what no other group has."
+    )
+
+    @property
+    def wanted(self) -> tuple[str, ...]:
+        return (self.params,) if isinstance(self.params, str) else self.params
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """What is set for this group."""
+        return dict(self.model_extra or {})
+
+
 class OptimizerSettings(Options):
     """Keys that core reads beside the options of an optimizer."""
+
+    groups: Annotated[tuple[GroupSettings, ...], Field(min_length=1)] | None = Field(
+        None,
+        description="Groups of parameters with options of their own, each parameter in one; null: one group.",
+    )
 
     implementation: Implementation = Field(
         "auto",

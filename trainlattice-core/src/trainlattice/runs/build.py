@@ -26,12 +26,14 @@ from trainlattice.data.seeding import seed_everything
 from trainlattice.data.source import BatchSource
 from trainlattice.data.splits import Splits
 from trainlattice.diagnostics.errors import ConfigError, PluginError
+from trainlattice.runs.grouping import apply_groups, check_groups
 from trainlattice.runs.measuring import build_metrics, try_metrics
 from trainlattice.runs.opening import DataOpener
 from trainlattice.runs.probe import probe
 from trainlattice.runs.targets import call_target, config_error, expect, takes
 from trainlattice.training.callbacks import Callback, PhaseName
 from trainlattice.training.failures import translated
+from trainlattice.training.groups import named_parameters
 from trainlattice.training.length import total_steps
 from trainlattice.training.losses import LossTerm, LossTerms
 from trainlattice.training.metrics import PhaseMetrics
@@ -82,6 +84,7 @@ def build(
     seed_everything(config.experiment.seed)
     builder = _Builder(resolution, implementations or {})
     builder.require_targets()
+    check_groups(resolution)
     opener = DataOpener(resolution)
     splits = opener.splits()
     loss = builder.loss(splits.contract)
@@ -92,7 +95,7 @@ def build(
     opener.targets(splits, loss)
     others, inputs = builder.others(splits.contract), builder.inputs()
     postprocess = builder.postprocess(splits.contract)
-    losses = list(loss.modules().values()) if loss is not None else []
+    losses = loss.modules() if loss is not None else {}
     models = probe(
         lambda: builder.models(splits.contract),
         lambda models: builder.mode(
@@ -101,12 +104,13 @@ def build(
         opener.sample_batch(train),
         builder.does_not_fit,
         config.experiment.seed,
-        beside=[*losses, *postprocess.modules()],
+        beside=[*losses.values(), *postprocess.modules()],
     )
     models = {role: strategy.prepare(model) for role, model in models.items()}
     builder.compile(models)
     if loss is not None:
         loss.prepare(strategy.prepare)
+    losses = loss.modules() if loss is not None else {}
     updates = builder.updates(models, losses, strategy, budget, guard)
     weighting = config.trainer.accumulate_weighting
     for module in postprocess.modules():
@@ -236,7 +240,7 @@ class _Builder:
     def updates(
         self,
         models: Mapping[str, nn.Module],
-        losses: list[nn.Module],
+        losses: Mapping[str, nn.Module],
         strategy: Strategy,
         budget: int | None,
         guard: FiniteGuard,
@@ -246,14 +250,13 @@ class _Builder:
         optimizers, schedulers = self.roles("optimizer"), self.roles("scheduler")
         updates = {}
         for role, component in optimizers.items():
-            owners = [models[role]] if role in models else list(models.values())
-            if role not in models:
-                owners += losses
-            params = [p for model in owners for p in model.parameters() if p.requires_grad]
-            if not params:
+            owners = {role: models[role]} if role in models else {**models, **losses}
+            named = named_parameters(owners)
+            if not named:
                 message = "the model has no parameter to train"
                 raise config_error(self.resolution, ("model",), "contract", message)
-            optimizer = self.optimizer(role, component, params)
+            optimizer = self.optimizer(role, component, [held.parameter for held in named])
+            apply_groups(self.resolution, component, optimizer, named)
             schedule = schedulers.get(role) or schedulers.get("scheduler")
             scheduler = self.scheduler(schedule, optimizer, budget) if schedule is not None else None
             updates[role] = Update(
