@@ -107,10 +107,12 @@ def test_defaults_are_written_out_and_names_are_qualified(tmp_path, monkeypatch)
         },
         "loss": {
             "name": "losses:cross_entropy", "weight": 1.0, "pred_key": "pred", "target_key": "target",
-            "context": {}, "as": None, "label_smoothing": 0.0, "ignore_index": -100, "reduction": "mean",
+            "context": {}, "as": None, "class_weights": None, "label_smoothing": 0.0, "ignore_index": -100,
+            "reduction": "mean",
         },
         "optimizer": {
-            "name": "optimizers:adamw", "implementation": "auto", "lr": 0.001, "betas": [0.9, 0.999], "eps": 1e-8,
+            "name": "optimizers:adamw", "groups": None, "implementation": "auto", "lr": 0.001,
+            "betas": [0.9, 0.999], "eps": 1e-8,
             "weight_decay": 0.01, "amsgrad": False,
         },
         "postprocess": [],

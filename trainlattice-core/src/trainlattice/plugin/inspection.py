@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
 
-from trainlattice.contracts.kind import Kind
-from trainlattice.plugin.registry import Registered, reserved_keys
+from trainlattice.contracts.kind import ALWAYS_RESERVED, Kind
+from trainlattice.plugin.registry import Registered
 
 
 def static_problems(registered: Registered) -> list[str]:
@@ -50,9 +50,7 @@ def _reference_problem(reference: str) -> str | None:
 
 
 def _options_problems(reference: str, what: str, kind: Kind) -> list[str]:
-    module, _, attribute = reference.partition(":")
-    file = _module_file(module)
-    definition = (_top_level(file) or {}).get(attribute) if file else None
+    definition = _definition(reference)
     if isinstance(definition, (ast.FunctionDef, ast.AsyncFunctionDef)):
         return [f"the options of {what}, {reference}, are a function and no Options class"]
     if not isinstance(definition, ast.ClassDef):
@@ -60,12 +58,27 @@ def _options_problems(reference: str, what: str, kind: Kind) -> list[str]:
     problems = []
     if not definition.bases:
         problems.append(f"the options of {what}, {reference}, are no subclass of trainlattice.Options")
-    reserved = reserved_keys(kind)
-    for statement in definition.body:
-        if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
-            if statement.target.id in reserved:
-                problems.append(f"the options of {what} declare {statement.target.id!r}, a reserved key")
+    reserved = ALWAYS_RESERVED | kind.reserved | frozenset(_fields(_definition(kind.settings)))
+    problems += [
+        f"the options of {what} declare {name!r}, a reserved key"
+        for name in _fields(definition)
+        if name in reserved
+    ]
     return problems
+
+
+def _definition(reference: str | None) -> ast.AST | None:
+    """What ``module:Name`` is, from the source of the module."""
+    module, _, attribute = (reference or "").partition(":")
+    file = _module_file(module) if module else None
+    return (_top_level(file) or {}).get(attribute) if file else None
+
+
+def _fields(definition: ast.AST | None) -> Iterator[str]:
+    """The fields that a class of options declares."""
+    for statement in definition.body if isinstance(definition, ast.ClassDef) else ():
+        if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
+            yield statement.target.id
 
 
 def _module_file(module: str) -> Path | None:
