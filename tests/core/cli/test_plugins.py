@@ -21,6 +21,25 @@ BUILT_IN = {
     "core": {"mode": ["supervised"]},
     "models": {"model": ["cnn", "mlp"]},
     "datasets": {"dataset": ["csv", "digits", "idx", "synthetic", "tensor"]},
+    "metrics": {
+        "metric": [
+            "accuracy",
+            "auroc",
+            "confusion_matrix",
+            "f1",
+            "mae",
+            "mean",
+            "mse",
+            "perplexity",
+            "precision",
+            "psnr",
+            "r2",
+            "recall",
+            "ssim",
+            "top_k",
+            "torchmetrics",
+        ]
+    },
     "losses": {
         "loss": [
             "bce_with_logits",

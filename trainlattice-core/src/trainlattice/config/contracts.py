@@ -23,7 +23,8 @@ def contract_problems(
     model, dataset = _single(sections, "model"), _single(sections, "dataset")
     losses = _all(sections, "loss")
     metrics = _all(sections, "metrics")
-    taken = {"loss", "accuracy"} if len(losses) > 1 or metrics else set()
+    # A metric called accuracy takes the place of the mode's own.
+    taken = {"loss", "accuracy"} if len(losses) > 1 else {"loss"}
     problems = _outputs_twice(_all(sections, "postprocess"), locate)
     problems += _names_twice((*(losses if len(losses) > 1 else ()), *metrics), taken, locate)
     model_contract = model.contract if model else None

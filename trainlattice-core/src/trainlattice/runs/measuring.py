@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -60,8 +61,10 @@ def try_metrics(
     for phase in metrics.values():
         for named in phase.metrics:
             try:
-                PhaseMetrics([named]).update(container)
-                named.metric.compute()
+                with warnings.catch_warnings():  # of a set that two samples cannot stand for
+                    warnings.simplefilter("ignore")
+                    PhaseMetrics([named]).update(container)
+                    named.metric.compute()
             except Exception as error:  # whatever a metric raises, it cannot take what it is given
                 raise _does_not_fit(resolution, named, container, error) from error
             named.metric.reset()
