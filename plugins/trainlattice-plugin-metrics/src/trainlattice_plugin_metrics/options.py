@@ -81,6 +81,7 @@ class PerplexityOptions(Options):
 class AnyOptions(Options):
     class_name: Annotated[str, Field(pattern=r"^[A-Z][A-Za-z0-9]*$")] = Field(
         alias="class",
+        examples=["LogCoshError"],
         description="A class of torchmetrics or of one of its domains, such as MeanSquaredLogError.",
     )
     arguments: dict[str, Any] = Field({}, description="Arguments of its constructor.")
