@@ -40,6 +40,17 @@ BUILT_IN = {
             "torchmetrics",
         ]
     },
+    "postprocess": {
+        "postprocessor": [
+            "argmax",
+            "channel_format",
+            "generate",
+            "mean_std",
+            "running_stats",
+            "softmax",
+            "tensor_slice",
+        ]
+    },
     "losses": {
         "loss": [
             "bce_with_logits",

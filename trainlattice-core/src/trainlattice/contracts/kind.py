@@ -144,7 +144,7 @@ CORE_KINDS = (
         "postprocess",
         form="list",
         summary="makes further values of a batch for losses, metrics and callbacks",
-        arguments=("options", "data"),
+        arguments=("options", "data", "models"),
         settings="trainlattice.contracts.settings:PostprocessSettings",
     ),
     Kind(

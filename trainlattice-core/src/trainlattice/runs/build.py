@@ -94,17 +94,24 @@ def build(
     guard = FiniteGuard(config.trainer.nonfinite, strategy.device, budget=config.trainer.nonfinite_budget)
     opener.targets(splits, loss)
     others, inputs = builder.others(splits.contract), builder.inputs()
-    postprocess = builder.postprocess(splits.contract)
     losses = loss.modules() if loss is not None else {}
     models = probe(
         lambda: builder.models(splits.contract),
         lambda models: builder.mode(
-            Parts(models, {}, loss, splits.contract, others, inputs, postprocess=postprocess)
+            Parts(
+                models,
+                {},
+                loss,
+                splits.contract,
+                others,
+                inputs,
+                postprocess=builder.postprocess(splits.contract, models),
+            )
         ),
         opener.sample_batch(train),
         builder.does_not_fit,
         config.experiment.seed,
-        beside=[*losses.values(), *postprocess.modules()],
+        beside=list(losses.values()),
     )
     models = {role: strategy.prepare(model) for role, model in models.items()}
     builder.compile(models)
@@ -113,6 +120,7 @@ def build(
     losses = loss.modules() if loss is not None else {}
     updates = builder.updates(models, losses, strategy, budget, guard)
     weighting = config.trainer.accumulate_weighting
+    postprocess = builder.postprocess(splits.contract, models)
     for module in postprocess.modules():
         strategy.prepare(module)
     parts = Parts(models, updates, loss, splits.contract, others, inputs, weighting, postprocess)
@@ -183,14 +191,14 @@ class _Builder:
             terms.append(LossTerm(own_name(component), built, component.settings))
         return LossTerms(terms) if terms else None
 
-    def postprocess(self, data: DatasetContract) -> PostProcessing:
+    def postprocess(self, data: DatasetContract, models: Mapping[str, nn.Module]) -> PostProcessing:
         """Each writes the keys that its settings name; by default one of the component's name."""
         found: list[PostProcessor] = []
         taken: set[str] = set()
         for component in self.config.many("postprocess"):
             settings = component.settings
             assert isinstance(settings, PostprocessSettings)
-            function: Callable[..., Any] = self.call(component, data=data)
+            function: Callable[..., Any] = self.call(component, data=data, models=models)
             expect(component, function, Callable, "something that can be called with its inputs")
             name = instance_name(component.registered.component.name, taken)
             taken.add(name)
