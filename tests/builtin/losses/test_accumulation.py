@@ -17,7 +17,7 @@ class ShapedOptions(Options):
     shape: tuple[int, ...]
 
 
-@register_model("shaped", options=ShapedOptions)
+@register_model("predicts_in_shape", options=ShapedOptions)
 class Shaped(nn.Module):
     """Predictions of this shape, a linear function of the input."""
 
@@ -41,7 +41,7 @@ def open_seven():
 def run(case, options, directory, *, batch_size, accumulate=1, lr=0.1, **trainer):
     CURRENT[:] = [case.targets.clone()]
     config = {
-        "model": {"name": "shaped", "shape": list(case.shape)},
+        "model": {"name": "predicts_in_shape", "shape": list(case.shape)},
         "dataset": {"name": "seven_samples", "batch_size": batch_size},
         "loss": {
             "name": case.name,

@@ -21,7 +21,21 @@ BUILT_IN = {
     "core": {"mode": ["supervised"]},
     "models": {"model": ["cnn", "mlp"]},
     "datasets": {"dataset": ["csv", "digits", "idx", "synthetic", "tensor"]},
-    "losses": {"loss": ["cross_entropy", "l1", "mse"]},
+    "losses": {
+        "loss": [
+            "bce_with_logits",
+            "cosine_embedding",
+            "cross_entropy",
+            "dice",
+            "focal",
+            "kl_div",
+            "l1",
+            "mse",
+            "nll",
+            "smooth_l1",
+            "ssim",
+        ]
+    },
     "optimizers": {"optimizer": ["adam", "adamw", "sgd"]},
     "schedulers": {"scheduler": ["step_decay", "warmup_cosine", "warmup_linear"]},
     "callbacks": {"callback": ["progress"]},

@@ -105,7 +105,8 @@ def test_defaults_are_written_out_and_names_are_qualified(tmp_path, monkeypatch)
             "drop_last": False, "samples": 256, "val_samples": 64, "input_shape": [4], "num_classes": 3,
         },
         "loss": {
-            "name": "losses:cross_entropy", "label_smoothing": 0.0, "ignore_index": -100, "reduction": "mean",
+            "name": "losses:cross_entropy", "class_weights": None,
+            "label_smoothing": 0.0, "ignore_index": -100, "reduction": "mean",
         },
         "optimizer": {
             "name": "optimizers:adamw", "implementation": "auto", "lr": 0.001, "betas": [0.9, 0.999], "eps": 1e-8,
