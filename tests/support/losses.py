@@ -132,7 +132,7 @@ def _draw() -> list[Case]:
         Case("smooth_l1", (4,), numbers(4), {"beta": 0.5}),
         Case("kl_div", (3,), soft, {"from_logits": True}),
         Case("kl_div", (3,), soft.log(), {"from_logits": True, "log_target": True, "reduction": "mean"}),
-        Case("cosine_embedding", (2, 4), alike, {"margin": -0.5}),
+        Case("cosine_embedding", (2, 2), alike, {"margin": -0.5}),
         Case("dice", (3, 4, 4), classes(4, 4)),
         Case("dice", (3, 4, 4), classes(4, 4), {"class_weights": weights, "squared": True, "smooth": 0.1}),
         Case("dice", (2, 4, 4), void, {"binary": True, "ignore_index": 255}),

@@ -349,3 +349,55 @@ def test_an_output_that_is_no_tensor_names_the_keys_that_a_loss_can_take(tmp_pat
     text = refused(tmp_path, settings)
     assert "the model returned a dict" in text
     assert "pred/kind, pred/value" in text
+
+
+@register_loss("masked_mean")
+class MaskedMean:
+    """The mean over what the mask keeps."""
+
+    def __call__(self, pred, target, *, mask):
+        kept = (mask > 0).expand_as(pred).to(pred.dtype)
+        return ((pred - target).square() * kept).sum() / kept.sum()
+
+    def num_terms(self, target, *, mask=None):
+        return target.numel() if mask is None else (mask > 0).expand_as(target).sum()
+
+
+@pytest.mark.parametrize("accumulate", [1, 3])
+def test_what_a_loss_counts_may_depend_on_its_context(tmp_path, accumulate):
+    """Masks keep another share of each micro-batch; the mean is over all that the window keeps."""
+    term = {**VALUE, "name": "masked_mean", "context": {"mask": "input/mask"}, "weight": 1.0}
+    settings = config(term, accumulate=accumulate, epochs=1)
+    settings["dataset"]["name"] = "masked_pairs"
+    order = Order()
+    run = train(settings, tmp_path, extra_callbacks=[order]).run_dir
+    model, data = TwoHeads(), MaskedPairs(10, ignored=False)
+    model.load_state_dict(order.start)
+    mask_of = {tuple(row.tolist()): mask for row, mask in zip(data.left, data.mask, strict=True)}
+    losses = []
+    for window in order.windows:
+        left, right, _, value = (torch.cat(parts) for parts in zip(*window, strict=True))
+        mask = torch.stack([mask_of[tuple(row.tolist())] for row in left])
+        loss = MaskedMean()(model(left, right)["value"], value, mask=mask)
+        model.zero_grad()
+        loss.backward()
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter -= 0.1 * parameter.grad
+        losses.append(loss.item())
+    assert [r["loss"] for r in records(run, "batch")] == pytest.approx(losses, rel=1e-5)
+
+
+class MaskedPairs(Pairs):
+    def __init__(self, size, ignored):
+        super().__init__(size, ignored)
+        self.mask = (torch.arange(size) % 3 > 0).float()[:, None]
+
+    def __getitem__(self, index):
+        return {**super().__getitem__(index), "mask": self.mask[index]}
+
+
+@register_dataset("masked_pairs", options=PairsOptions)
+def open_masked_pairs(options):
+    data = MaskedPairs(options.samples, options.ignored)
+    return Splits(data, data)

@@ -21,7 +21,7 @@ def require_yes_or_no(target: Tensor, kept: Tensor | None) -> None:
     :param target: on the host.
     :raises ValueError: for a target outside [0, 1], which would make a loss that falls without end.
     """
-    if target.dtype == torch.bool or target.numel() == 0:
+    if target.numel() == 0:
         return
     low, high = (target if kept is None else target.where(kept, 0)).aminmax()
     if not (low >= 0 and high <= 1):

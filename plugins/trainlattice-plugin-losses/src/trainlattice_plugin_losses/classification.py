@@ -103,8 +103,8 @@ class Focal(_ClassIndices):
     def compare(self, pred: Tensor, target: Tensor, weights: Tensor | None, reduction: str) -> Tensor:
         """Always by target: torch has no such loss that could add up."""
         nll = functional.cross_entropy(pred, target, ignore_index=self.ignore_index, reduction="none")
-        # expm1 keeps what 1 - p loses near p = 1; there, a power below 1 has no slope.
-        missing = (-torch.expm1(-nll)).clamp_min(torch.finfo(nll.dtype).tiny)
+        # At 0 a power below 1 has an infinite slope, times a logarithm of 0.
+        missing = (1.0 - torch.exp(-nll)).clamp_min(torch.finfo(nll.dtype).tiny)
         losses = missing**self.gamma * nll
         return losses if weights is None else losses * weights[target.where(target != self.ignore_index, 0)]
 

@@ -6,6 +6,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from trainlattice_plugin_losses.options import CosineEmbeddingOptions
+from trainlattice_plugin_losses.precision import at_least_float32
 
 
 class CosineEmbedding(nn.Module):
@@ -25,7 +26,7 @@ class CosineEmbedding(nn.Module):
     def forward(
         self, pred: Tensor | tuple[Tensor, Tensor], target: Tensor, *, other: Tensor | None = None
     ) -> Tensor:
-        first, second = _pair(pred, other)
+        first, second = (at_least_float32(embedding) for embedding in _pair(pred, other))
         if first.dim() != 2 or first.shape != second.shape:
             raise ValueError(
                 f"the embeddings have the shapes {list(first.shape)} and {list(second.shape)}: both must be [N, D]"

@@ -52,9 +52,9 @@ class Dice(nn.Module):
         else:
             weights = weights_for(pred, self.class_weights)
             losses = 1.0 - (dice * weights).sum(1) / weights.sum()
-        counts = kept.flatten(1).any(1)
-        total = losses.where(counts, 0.0).sum()
-        return total if self.reduction == "sum" else total / counts.sum()
+        if self.reduction == "sum":
+            return losses.sum()
+        return losses.sum() / kept.flatten(1).any(1).sum()  # a sample of which no pixel counts costs 0
 
     def num_terms(self, target: Tensor) -> Tensor:
         """Samples of which any pixel counts; asked on the host, where targets can be looked at without waiting for

@@ -41,8 +41,8 @@ def contract_problems(
         ):
             problems += task_problems(loss, loss_contract, dataset.name, dataset_contract, locate)
     if trainer is not None:
-        tasks = {contract.task for contract in loss_contracts if isinstance(contract, LossContract)}
-        task = "regression" if losses and tasks == {"regression"} else None
+        classifies = [not isinstance(c, LossContract) or c.task == "classification" for c in loss_contracts]
+        task = "regression" if losses and not any(classifies) else None
         mode = _single(sections, "mode")
         mode_contract = mode.contract if mode else None
         measured = mode_contract.metrics if isinstance(mode_contract, ModeContract) else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -19,10 +20,10 @@ class LossTerm:
 
     It is called as ``loss(pred, target, **context)`` and returns a scalar. Of its attributes, all optional,
     ``reduction`` says whether that is a mean (the default) or a ``sum``; ``num_terms(target)`` of how many terms,
-    so that means over several batches are right: by default the samples, with ``ignore_index`` the other
-    targets, for torch's own losses with class weights their sum; ``task`` says whether the target is a class,
-    ``ignore_index`` which class does not count, ``broadcasts`` that predictions and targets of different shapes
-    are meant.
+    so that means over several batches are right: by default the samples, with ``ignore_index`` the other targets,
+    for torch's own losses with class weights their sum. It may name arguments of the context too, such as a mask.
+    ``task`` says whether the target is a class, ``ignore_index`` which class does not count, ``broadcasts`` that
+    predictions and targets of different shapes are meant.
 
     :param name: under which it is measured.
     """
@@ -40,6 +41,7 @@ class LossTerm:
         self.classifies = getattr(loss, "task", None) == "classification"
         self.broadcasts = getattr(loss, "broadcasts", False)
         self._asks = f"the loss {name!r}"
+        self._counts_by = [key for key in self.context if key in _parameters(self.num_terms)]
         # Where every batch has as many targets as samples, both weigh alike.
         self.counts_targets = self.num_terms is not None or self.ignore_index is not None
 
@@ -62,7 +64,8 @@ class LossTerm:
         if self.classifies and isinstance(target, Tensor) and target.dtype != torch.int64:
             target = container[self.target_key] = class_target(target)
         if self.num_terms is not None and target is not None:
-            return _number(self.num_terms(target))
+            more = {name: container.get(self.context[name]) for name in self._counts_by}
+            return _number(self.num_terms(target, **more))
         if self.ignore_index is None or not isinstance(target, Tensor):
             return samples(container)
         counted = target != self.ignore_index
@@ -136,6 +139,13 @@ def auxiliary_losses(models: Mapping[str, nn.Module]) -> list[tuple[str, Callabl
             if callable(getattr(type(module), "auxiliary_loss", None)):
                 found.append((name or role, module.auxiliary_loss))
     return found
+
+
+def _parameters(function: Callable[..., Any] | None) -> frozenset[str]:
+    try:
+        return frozenset(inspect.signature(function).parameters) if function is not None else frozenset()
+    except (TypeError, ValueError):  # of C, without a signature that can be read
+        return frozenset()
 
 
 def _number(value: Any) -> float:
