@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -49,7 +50,8 @@ def try_metrics(
     batch: Any,
     device: torch.device,
 ) -> None:
-    """Two samples through the model and every metric: what one cannot take is shown at its line."""
+    """Two samples through the model and every metric: what one cannot take is shown at its line. What one
+    warns of means nothing: that they hold few classes, for example."""
     container = container_of(batch)
     container["weight"] = mode.weight(container)
     container["epoch"] = container["step"] = 0
@@ -60,8 +62,10 @@ def try_metrics(
     for phase in metrics.values():
         for named in phase.metrics:
             try:
-                PhaseMetrics([named]).update(container)
-                named.metric.compute()
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")
+                    PhaseMetrics([named]).update(container)
+                    named.metric.compute()
             except Exception as error:  # whatever a metric raises, it cannot take what it is given
                 raise _does_not_fit(resolution, named, container, error) from error
             named.metric.reset()
