@@ -71,9 +71,16 @@ class AccuracyOptions(_Thresholded):
         1, description="Of task multiclass: how many of the largest predictions may hold the class."
     )
 
+    def record_name(self) -> str | None:
+        """Such as accuracy_macro: the name accuracy is that of core's own."""
+        return f"accuracy_{self.average if self.task == 'multiclass' else self.task}"
+
 
 class TopKOptions(AccuracyOptions):
     top_k: PositiveInt = Field(5, description="How many of the largest predictions may hold the class.")
+
+    def record_name(self) -> str | None:
+        return None
 
 
 class ScoreOptions(_Thresholded):
