@@ -87,6 +87,7 @@ def test_where_nothing_was_seen_the_value_is_nan_without_a_warning(name):
 def test_a_state_goes_on_where_it_was_taken(name):
     """Through a file, and apart from the object that it was taken from."""
     metric = METRICS[name][0]
+    empty = metric.state_dict()
     metric.update(**inputs(name))
     state = metric.state_dict()
     metric.update(**inputs(name))
@@ -98,6 +99,8 @@ def test_a_state_goes_on_where_it_was_taken(name):
     assert str(first) == str(second)
     metric.load_state_dict(state)
     assert str(metric.state_dict()) == str(state)
+    metric.load_state_dict(empty)
+    assert math.isnan(metric.compute())
 
 
 @pytest.mark.parametrize("name", [name for name in METRICS if name not in WAITING])

@@ -72,7 +72,7 @@ def _component_schema(
         member = registered.component.member_option
         named: dict[str, Any] = {"enum": legal}
         if member:
-            pattern = {"pattern": f"^({'|'.join(legal)})/"}
+            pattern = {"type": "string", "pattern": f"^({'|'.join(legal)})/"}
             named = {"anyOf": [named, pattern]}
             patterns.append(pattern)
             own["required"] = [option for option in own.get("required", ()) if option != member]
