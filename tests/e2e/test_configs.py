@@ -45,7 +45,13 @@ def make_data(kind, target):
 
 def test_every_configuration_is_trained_by_a_test_here():
     named = {path.stem for path in CONFIGS.glob("*.yaml")}
-    assert named == NEEDS_FILES | {"synthetic_mlp", "synthetic_cnn", "synthetic_mlp_efficiency", "digits_cnn"}
+    assert named == NEEDS_FILES | {
+        "synthetic_mlp",
+        "synthetic_cnn",
+        "synthetic_mlp_efficiency",
+        "digits_cnn",
+        "digits_f1",
+    }
 
 
 @pytest.mark.parametrize("name", ["synthetic_mlp", "synthetic_cnn"])
@@ -68,6 +74,16 @@ def test_schedule_accumulation_bf16_and_early_stopping_work_together(tmp_path):
 def test_six_epochs_on_real_digits_reach_97_percent(tmp_path):
     made = trained(tmp_path, "digits_cnn", "trainer.epochs=6")
     assert manifest(made)["best_metric"] >= 0.97
+
+
+def test_digits_are_judged_by_their_f1(tmp_path):
+    pytest.importorskip("torchmetrics", reason="torchmetrics is not installed")
+    made = trained(tmp_path, "digits_f1", "trainer.epochs=3")
+    validations = records(made, "validation")
+    assert manifest(made)["best_metric"] == max(r["val_f1"] for r in validations) >= 0.8
+    matrix = torch.tensor(validations[-1]["val_confusion_matrix"])
+    right = matrix.diag() * 2 / (matrix.sum(0) + matrix.sum(1))
+    assert validations[-1]["val_f1"] == pytest.approx(float(right.mean()), rel=1e-6)
 
 
 def test_tensor_mlp_trains_on_the_files_of_its_command(tmp_path):

@@ -34,6 +34,14 @@ class Steps(Options):
     at: tuple[PositiveInt, ...]
 
 
+class FamilyOptions(Options):
+    member: Literal["one", "other"] = Field(description="Which of the family.")
+    size: int = Field(1, description="A number.")
+
+    def record_name(self) -> str:
+        return f"{self.member}_of_{self.size}"
+
+
 class OddOptions(Options):
     """Everything that a configuration can hold."""
 
@@ -138,6 +146,7 @@ def trainlattice_components() -> list[Component]:
         _component("loss", "open", "OpenLossOptions"),
         _component("mode", "pair", "PairModeOptions"),
         _component("callback", "watcher", "Layer"),
+        _component("metric", "family", "FamilyOptions", member_option="member"),
         _component("exporter", "text", "Layer"),
     ]
 

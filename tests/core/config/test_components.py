@@ -127,3 +127,47 @@ def test_defaults_of_sections_that_the_mode_does_not_read_stay_out(tmp_path, reg
     config = resolved(write(tmp_path, PAIR + "model: {first: any, second: any}\n"), registry=registry)
     assert {"model", "dataset", "optimizer", "callbacks"} < config.keys()
     assert {"loss", "scheduler", "export"}.isdisjoint(config)
+
+
+@pytest.mark.parametrize("name", ["family/one", "odd:family/one"])
+def test_a_name_may_give_a_member_after_a_slash(tmp_path, registry, name):
+    path = write(tmp_path, BASE + f"metrics:\n- {name}\n- {{name: {name}, size: 3}}\n")
+    found = resolved(path, registry=registry)["metrics"]
+    assert [(m["name"], m["member"], m["size"]) for m in found] == [
+        ("odd:family", "one", 1),
+        ("odd:family", "one", 3),
+    ]
+    again = write(
+        tmp_path, BASE + "metrics: [{name: family, member: one}, {name: family, member: one, size: 3}]\n"
+    )
+    assert resolved(again, registry=registry)["metrics"] == found
+
+
+def test_mistakes_in_a_member_are_shown_at_the_name(tmp_path, registry):
+    path = write(
+        tmp_path,
+        BASE
+        + "metrics:\n- name: family/onee\n- {name: family/one, member: other}\n- family/\n- name: family\n",
+    )
+    found = mistakes(path, registry=registry)
+    assert places(found) == [
+        ("c.yaml:12:9", "metrics.0.member"),
+        ("c.yaml:13:22", "metrics.1.member"),
+        ("c.yaml:14:3", "metrics.2.member"),
+        ("c.yaml:15:9", "metrics.3.member"),
+    ]
+    assert found[0].suggestion == "did you mean 'one'?"
+    assert found[1].message == "metric 'odd:family' has 'member' in its name already"
+
+
+def test_a_component_without_members_has_no_slash_in_its_name(tmp_path, registry):
+    found = mistake(write(tmp_path, BASE + "callbacks: [watcher/one]\n"), registry=registry)
+    assert found.message == "no callback is named 'watcher/one'"
+
+
+def test_two_metrics_are_told_apart_by_the_names_that_their_options_give(tmp_path, registry):
+    trainer = "trainer: {monitor: val_other_of_2}\n"
+    metrics = "metrics: [family/one, family/other, {name: family/other, size: 2}]\n"
+    assert resolved(write(tmp_path, BASE + metrics + trainer), registry=registry)
+    twice = write(tmp_path, BASE + "metrics: [family/one, family/one]\n")
+    assert mistake(twice, registry=registry).message.startswith("the name 'one_of_1' is taken")

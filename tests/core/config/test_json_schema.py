@@ -67,6 +67,21 @@ def test_every_resolved_configuration_is_accepted(validator, path):
     validator.validate(resolved(path))
 
 
+@pytest.mark.parametrize(
+    ("metric", "valid"),
+    [
+        ("family/one", True),
+        ("odd:family/one", True),
+        ("{name: family/one, size: 2}", True),
+        ("{name: odd:family, member: one}", True),
+        ("{name: family/one, size: two}", False),
+        ("families/one", False),
+    ],
+)
+def test_a_name_with_a_member_has_the_options_of_its_family(validator, metric, valid):
+    assert validator.is_valid(plain(BASE + f"metrics: [{metric}]\n")) is valid
+
+
 ACCEPTED = [
     "",
     "mode: supervised\n",

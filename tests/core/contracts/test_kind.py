@@ -36,6 +36,7 @@ def test_a_good_declaration_has_no_problem():
         ("options", dict, "'package.options:Class'"),
         ("summary", None, "is not a string"),
         ("deprecated", True, "is not a string"),
+        ("member_option", 1, "is not a string"),
     ],
 )
 def test_what_is_wrong_with_a_declaration_is_told(field, value, says):

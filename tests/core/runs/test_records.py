@@ -31,6 +31,13 @@ def test_a_number_that_is_not_finite_is_null_and_named(tmp_path):
     assert parsed["nonfinite"] == ["a", "b", "c"]
 
 
+def test_numbers_in_a_list_that_are_not_finite_are_null_and_the_list_is_named(tmp_path):
+    (line,) = written(tmp_path, {"type": "epoch", "a": [[1.0, math.nan], [math.inf, 2]], "b": [1.0, [2.0]]})
+    parsed = json.loads(line)
+    assert (parsed["a"], parsed["b"]) == ([[1.0, None], [None, 2]], [1.0, [2.0]])
+    assert parsed["nonfinite"] == ["a"]
+
+
 def test_records_are_appended_to_what_is_there(tmp_path):
     written(tmp_path, {"type": "epoch", "epoch": 1})
     assert len(written(tmp_path, {"type": "epoch", "epoch": 2})) == 2

@@ -1,6 +1,7 @@
 """Metrics: which keys they read, in which phases, what they leave in records and checkpoints."""
 
 import signal
+import warnings
 
 import pytest
 import torch
@@ -8,7 +9,10 @@ import torch
 from support.by_hand import line
 from support.runs import assert_same_end, checkpoint, manifest, records, run_dirs, tiny, train
 from trainlattice import Callback, Options, register_metric
-from trainlattice.diagnostics.errors import ConfigError, RunTerminated, TrainLatticeError
+from trainlattice.cli.evaluate import evaluate
+from trainlattice.diagnostics.errors import CheckpointError, ConfigError, RunTerminated, TrainLatticeError
+from trainlattice.runs.evaluation import evaluate_run
+from trainlattice.training.metrics import NamedMetric, PhaseMetrics
 
 pytestmark = pytest.mark.torch
 BUILT = []
@@ -162,6 +166,48 @@ def test_a_run_is_resumed_in_the_middle_of_what_is_measured(tmp_path, step):
     expected = [[r[name] for name in names] for r in records(whole, "epoch")]
     found = [[r[name] for name in names] for run in (first, end) for r in records(run, "epoch")]
     assert found == expected
+
+
+@register_metric("lists")
+class Lists(Counting):
+    """A list with a number that is not finite."""
+
+    def compute(self):
+        return torch.tensor([1.0, torch.nan])
+
+
+def test_a_list_is_evaluated_and_printed_and_is_strict_json(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    run = train({**tiny(), "metrics": [{"name": "lists"}]}, tmp_path).run_dir
+    found = evaluate_run(run)
+    assert found.as_json()["metrics"]["val_lists"] == [1.0, None]
+    with pytest.raises(SystemExit) as ended:
+        evaluate.main([str(run)])
+    assert ended.value.code == 0
+    assert "val_lists        [1.0, nan]" in capsys.readouterr().out
+
+
+@register_metric("warns")
+class Warns(Counting):
+    def compute(self):
+        warnings.warn("too few to tell", stacklevel=1)
+        return self.total
+
+
+def test_what_a_metric_warns_of_two_samples_is_not_shown(tmp_path):
+    """Warnings are errors here: of the trial it is none, of a validation it is one."""
+    settings = {**tiny(), "metrics": [{"name": "warns"}]}
+    with pytest.raises(UserWarning, match="too few to tell"):
+        train(settings, tmp_path)
+    assert len(run_dirs(tmp_path)) == 1  # so it was the validation
+
+
+def test_a_state_that_a_metric_cannot_take_is_refused_by_its_name():
+    phase = PhaseMetrics([NamedMetric("counted", Counting(), {})])
+    with pytest.raises(
+        CheckpointError, match="the state of the metric 'counted' does not fit this run: total"
+    ):
+        phase.load_state_dict({"counted": {"worst": 1}})
 
 
 # --- mistakes

@@ -1,92 +1,107 @@
-"""Metrics of classes: definitions are those of ``torchmetrics.classification``."""
+"""Metrics of classes and labels."""
 
 from __future__ import annotations
 
 from typing import Any
 
-import torchmetrics
-from torchmetrics import Metric
+import torch
+from torch import Tensor
+from torchmetrics import AUROC, Accuracy, ConfusionMatrix, F1Score, Metric, Precision, Recall
 
 from trainlattice.contracts.options import OptionError
 from trainlattice.contracts.records import DatasetContract
-from trainlattice_plugin_metrics.measured import Measured
+from trainlattice_plugin_metrics.measure import Measure
 from trainlattice_plugin_metrics.options import (
+    AccuracyOptions,
     AurocOptions,
-    AverageOptions,
     ClassificationOptions,
     ConfusionMatrixOptions,
-    TopKOptions,
+    ScoreOptions,
 )
 
 
-def accuracy(options: AverageOptions, data: DatasetContract) -> Measured:
-    return _averaged(torchmetrics.Accuracy, options, data)
+def accuracy(options: AccuracyOptions, data: DatasetContract) -> Measure:
+    return _build(Accuracy, options, data)
 
 
-def f1(options: AverageOptions, data: DatasetContract) -> Measured:
-    return _averaged(torchmetrics.F1Score, options, data)
+def f1(options: ScoreOptions, data: DatasetContract) -> Measure:
+    return _build(F1Score, options, data)
 
 
-def precision(options: AverageOptions, data: DatasetContract) -> Measured:
-    return _averaged(torchmetrics.Precision, options, data)
+def precision(options: ScoreOptions, data: DatasetContract) -> Measure:
+    return _build(Precision, options, data)
 
 
-def recall(options: AverageOptions, data: DatasetContract) -> Measured:
-    return _averaged(torchmetrics.Recall, options, data)
+def recall(options: ScoreOptions, data: DatasetContract) -> Measure:
+    return _build(Recall, options, data)
 
 
-def top_k(options: TopKOptions, data: DatasetContract) -> Measured:
-    """Micro-averaged multiclass accuracy with ``top_k``."""
-    task = _task(options, data)
-    if task["task"] != "multiclass":
-        raise OptionError("task", "the largest k of several scores are those of a multiclass task")
-    if options.k >= task["num_classes"]:
-        raise OptionError("k", f"all of {task['num_classes']} classes are among so many")
-    return Measured(torchmetrics.Accuracy(**task, average="micro", top_k=options.k))
+def auroc(options: AurocOptions, data: DatasetContract) -> Measure:
+    thresholds = options.thresholds
+    as_list = list(thresholds) if isinstance(thresholds, tuple) else thresholds
+    return _build(AUROC, options, data, compares=True, thresholds=as_list)
 
 
-def auroc(options: AurocOptions, data: DatasetContract) -> Measured:
-    task = _task(options, data, thresholded=False)
-    average = {} if task["task"] == "binary" else {"average": _none(options.average)}
-    return Measured(torchmetrics.AUROC(**task, **average, thresholds=options.thresholds))
+def confusion_matrix(options: ConfusionMatrixOptions, data: DatasetContract) -> Measure:
+    return _build(ConfusionMatrix, options, data)
 
 
-def confusion_matrix(options: ConfusionMatrixOptions, data: DatasetContract) -> Measured:
-    """Rows are targets, columns predictions."""
-    return Measured(torchmetrics.ConfusionMatrix(**_task(options, data), normalize=options.normalize))
+def num_classes_of(options: ClassificationOptions, data: DatasetContract) -> int | None:
+    """Of task multiclass: as written, or as the dataset states.
+
+    :raises OptionError: if neither says.
+    """
+    if options.task != "multiclass":
+        return None
+    if options.num_classes is not None:
+        return options.num_classes
+    if data.task != "classification" or data.num_outputs is None:
+        raise OptionError("num_classes", "task multiclass needs num_classes: the dataset states no classes")
+    return data.num_outputs
 
 
-def _averaged(build: type[Metric], options: AverageOptions, data: DatasetContract) -> Measured:
-    task = _task(options, data)
-    if options.top_k > 1 and task["task"] != "multiclass":
-        raise OptionError("top_k", "the largest k of several scores are those of a multiclass task")
-    top = {"top_k": options.top_k} if task["task"] == "multiclass" else {}
-    average = {} if task["task"] == "binary" else {"average": _none(options.average)}
-    return Measured(build(**task, **average, **top))
+def _build(
+    wrapper: type,
+    options: ClassificationOptions,
+    data: DatasetContract,
+    compares: bool = False,
+    **changes: Any,
+) -> Measure:
+    """:param compares: whether predictions are compared with one another across samples, so that logits have to
+    become probabilities for several classes too."""
+    given = options.model_dump(exclude={"logits", "num_classes"}) | changes
+    classes = num_classes_of(options, data)
+    top_k = given.get("top_k", 1)
+    if classes is not None and top_k > classes:
+        raise OptionError("top_k", f"the {top_k} largest of {classes} classes are not there")
+    metric: Metric = wrapper(num_classes=classes, **given)
+    return Measure(metric, _Preparation(options, compares))
 
 
-def _task(
-    options: ClassificationOptions, data: DatasetContract, *, thresholded: bool = True
-) -> dict[str, Any]:
-    """The arguments that say what the targets are."""
-    task = options.task or "multiclass"
-    found: dict[str, Any] = {"task": task, "ignore_index": options.ignore_index}
-    for option, owner in (("num_classes", "multiclass"), ("num_labels", "multilabel")):
-        if getattr(options, option) is not None and task != owner:
-            raise OptionError(option, f"is of a {owner} task, and this one is {task}")
-    if task == "multiclass":
-        known = data.num_outputs if data.task == "classification" else None
-        found["num_classes"] = options.num_classes or known
-        if found["num_classes"] is None:
-            raise OptionError("num_classes", "is needed: the dataset does not say how many classes there are")
-    elif thresholded:
-        found["threshold"] = options.threshold
-    if task == "multilabel":
-        if options.num_labels is None:
-            raise OptionError("num_labels", "is needed for a multilabel task")
-        found["num_labels"] = options.num_labels
-    return found
+class _Preparation:
+    """Probabilities of logits, and integers of targets that a loss needs as floats.
 
+    Torchmetrics takes predictions of a batch for logits if one lies outside of [0, 1], and a small batch of logits
+    may have none: here it is an option. It finds probabilities, and leaves them.
+    """
 
-def _none(average: str) -> str | None:
-    return None if average == "none" else average
+    def __init__(self, options: ClassificationOptions, compares: bool) -> None:
+        self.several = options.task == "multiclass"
+        self.normalizes = options.logits and (compares or not self.several)
+        self.probabilities = not options.logits and (compares or not self.several)
+
+    def __call__(self, name: str, value: Any, first: bool) -> Any:
+        if not isinstance(value, Tensor) or not value.is_floating_point():
+            return value
+        if name == "preds" and self.normalizes:
+            return value.softmax(1) if self.several else value.sigmoid()
+        if name == "preds" and self.probabilities and first and bool(((value < 0) | (value > 1)).any()):
+            raise ValueError(
+                "preds has values outside of [0, 1], and logits: false says that they are probabilities"
+            )
+        if name == "target" and not self.several:
+            labels = value.to(torch.int64)
+            if first and not torch.equal(labels.to(value.dtype), value):
+                raise ValueError("target has values that are no whole numbers")
+            return labels
+        return value

@@ -53,4 +53,4 @@ def evaluate(
         return
     click.echo(f"{found.checkpoint}  (epoch {found.epoch}, step {found.step})")
     for name, value in found.metrics.items():
-        click.echo(f"  {name:<16} {value:.6g}")
+        click.echo(f"  {name:<16} {value if isinstance(value, list) else format(value, '.6g')}")

@@ -215,6 +215,15 @@ class ComponentResolver:
             return None
         beside = keys_of(settings_schema) if settings_schema else frozenset()
         entries = {key: entry for key, entry in node.entries.items() if key != "name"}
+        member = registered.component.member_option
+        if member and name and isinstance(name.node, Scalar) and "/" in name.node.text:
+            if member in entries:
+                message = f"{owner} has {member!r} in its name already"
+                there = entries[member].key_mark
+                self.diagnostics.append(Diagnostic("conflict", message, there, nodes.dotted((*path, member))))
+                return None
+            text = name.node.text.partition("/")[2]
+            entries[member] = Entry(name.key_mark, Scalar(text, text, name.node.mark))
         own = Mapping({k: e for k, e in entries.items() if k not in beside}, node.mark)
         try:
             options, diagnostics = validate(schema, own, path, owner=owner, at=at, help_line=help_line)

@@ -57,7 +57,7 @@ def contract_problems(
 def own_name(component: ResolvedComponent) -> str:
     """Under which one of several losses, or a metric, is recorded."""
     label: str | None = getattr(component.settings, "label", None)
-    return label or component.registered.component.name
+    return label or component.options.record_name() or component.registered.component.name
 
 
 def _phases(metric: ResolvedComponent) -> tuple[str, ...]:

@@ -54,6 +54,7 @@ def _component_schema(
 ) -> dict[str, Any]:
     """A name alone, or a mapping whose legal keys depend on the name."""
     names: list[str] = []
+    patterns: list[dict[str, Any]] = []
     branches: list[dict[str, Any]] = []
     defaults = registry.defaults(kind.name)
     for registered in registry.components(kind.name):
@@ -68,21 +69,29 @@ def _component_schema(
         legal = [registered.qualified]
         if len(registry.find(kind.name, registered.component.name)) == 1:
             legal.insert(0, registered.component.name)
+        member = registered.component.member_option
+        named: dict[str, Any] = {"enum": legal}
+        if member:
+            pattern = {"type": "string", "pattern": f"^({'|'.join(legal)})/"}
+            named = {"anyOf": [named, pattern]}
+            patterns.append(pattern)
+            own["required"] = [option for option in own.get("required", ()) if option != member]
         names += legal
-        condition: dict[str, Any] = {"properties": {"name": {"enum": legal}}}
+        condition: dict[str, Any] = {"properties": {"name": named}}
         if [registered] != defaults:
             condition["required"] = ["name"]
         branches.append({"if": condition, "then": own})
     if not names:
         return {"description": f"{kind.summary}; no plugin that is installed has any", "not": {}}
+    which: dict[str, Any] = {"anyOf": [{"enum": names}, *patterns]} if patterns else {"enum": names}
     mapping = {
         "type": "object",
-        "properties": {"name": {"enum": names, "description": f"Which {kind.name}."}},
+        "properties": {"name": {**which, "description": f"Which {kind.name}."}},
         "allOf": branches,
     }
     if len(defaults) != 1:
         mapping["required"] = ["name"]
-    return {"description": kind.summary, "anyOf": [{"enum": names}, mapping]}
+    return {"description": kind.summary, "anyOf": [which, mapping]}
 
 
 def _own_schema(registered: Registered, definitions: dict[str, Any]) -> dict[str, Any]:

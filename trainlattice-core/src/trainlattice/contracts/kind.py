@@ -62,6 +62,8 @@ class Component:
     :param summary: one line.
     :param default_for: the section that this component fills where the YAML is silent.
     :param deprecated: what to use instead, and since when; shown as a warning on use.
+    :param member_option: the option that the name may give after a slash. With ``"class"``,
+        ``name: torchmetrics/KLDivergence`` means ``{name: torchmetrics, class: KLDivergence}``.
     """
 
     kind: str
@@ -71,6 +73,7 @@ class Component:
     summary: str = ""
     default_for: str | None = None
     deprecated: str | None = None
+    member_option: str | None = None
 
     def problem(self) -> str | None:
         """What is wrong with this declaration by itself, or None."""
@@ -81,6 +84,7 @@ class Component:
             ("summary", self.summary),
             ("deprecated", self.deprecated or ""),
             ("default_for", self.default_for or ""),
+            ("member_option", self.member_option or ""),
         ):
             if not isinstance(text, str):
                 return f"{self.kind} {self.name!r}: {label} {text!r} is not a string"

@@ -40,6 +40,11 @@ class Options(BaseModel):
         component can tell. Called without torch, before anything is built."""
         return None
 
+    def record_name(self) -> str | None:
+        """The name in records of a metric or loss with these options, where the configuration does not give one
+        with ``as``; None: the component's."""
+        return None
+
 
 Shape = Annotated[tuple[PositiveInt, ...], Field(min_length=1)]
 """Sizes of one sample, without the batch dimension, such as ``[1, 28, 28]``."""

@@ -265,9 +265,12 @@ class Registry:
         return sorted(found, key=lambda r: (order.index(r.kind.name), r.component.name, r.plugin.id))
 
     def find(self, kind: str, name: str) -> list[Registered]:
-        """All that a bare or qualified name may mean: none, one, or a conflict."""
-        provider, colon, bare = name.rpartition(":")
+        """All that a bare or qualified name, perhaps with a member, may mean: none, one, or a conflict."""
+        whole, slash, _ = name.partition("/")
+        provider, colon, bare = whole.rpartition(":")
         found = self._components.get((kind, bare), [])
+        if slash:
+            found = [r for r in found if r.component.member_option]
         if not colon:
             return list(found)
         return [r for r in found if _is_called(r.plugin, provider)]

@@ -3,7 +3,6 @@ is imported."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +13,7 @@ from trainlattice.config.resolve import Resolution, resolve_file
 from trainlattice.diagnostics.errors import CheckpointError, UsageError
 from trainlattice.runs.directory import RunDirectory
 from trainlattice.runs.experiment import run_of
+from trainlattice.runs.records import finite
 
 
 @dataclass(frozen=True)
@@ -29,11 +29,11 @@ class Evaluation:
     epoch: int
     step: int
     samples: int | None
-    metrics: dict[str, float]
+    metrics: dict[str, Any]
 
     def as_json(self) -> dict[str, Any]:
         """Strict JSON: a metric that is not finite is null."""
-        metrics = {name: value if math.isfinite(value) else None for name, value in self.metrics.items()}
+        metrics = {name: finite(value) for name, value in self.metrics.items()}
         return {**vars(self), "checkpoint": str(self.checkpoint), "metrics": metrics}
 
 

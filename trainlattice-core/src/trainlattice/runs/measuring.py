@@ -50,7 +50,8 @@ def try_metrics(
     batch: Any,
     device: torch.device,
 ) -> None:
-    """Two samples through the model and every metric: what one cannot take is shown at its line."""
+    """Two samples through the model and every metric: what one cannot take is shown at its line. What one
+    warns of means nothing: that they hold few classes, for example."""
     container = container_of(batch)
     container["weight"] = mode.weight(container)
     container["epoch"] = container["step"] = 0

@@ -41,8 +41,8 @@ class RunRecords:
         self._console = console
 
     def write(self, record: Mapping[str, Any]) -> None:
-        nonfinite = [k for k, v in record.items() if isinstance(v, float) and not math.isfinite(v)]
-        strict = {key: None if key in nonfinite else value for key, value in record.items()}
+        strict = {key: finite(value) for key, value in record.items()}
+        nonfinite = [key for key, value in record.items() if strict[key] is not value]
         line: dict[str, Any] = {"schema": RECORDS_SCHEMA, "time": round(time.time(), 3), **strict}
         if nonfinite:
             line["nonfinite"] = nonfinite
@@ -85,6 +85,16 @@ class RunRecords:
             raise TrainLatticeError(
                 f"{self._path} could not be written: {failure.strerror or failure}"
             ) from failure
+
+
+def finite(value: Any) -> Any:
+    """The same object, or where it is or holds numbers that are not finite, one with None in their places."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, list):
+        strict = [finite(item) for item in value]
+        return value if all(a is b for a, b in zip(strict, value, strict=True)) else strict
+    return value
 
 
 class WarningRecords(logging.Handler):

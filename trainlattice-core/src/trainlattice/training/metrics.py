@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from trainlattice.data.container import Container, get
-from trainlattice.diagnostics.errors import TrainLatticeError
+from trainlattice.diagnostics.errors import CheckpointError, TrainLatticeError
 
 
 @runtime_checkable
@@ -89,10 +89,21 @@ class PhaseMetrics:
         return {named.name: named.metric.state_dict() for named in self.metrics}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Metrics may come and go between runs: one that has no state begins with the next batch."""
+        """Metrics may come and go between runs: one that has no state begins with the next batch.
+
+        :raises CheckpointError: for a state that is not of this metric.
+        """
         for named in self.metrics:
-            if named.name in state:
+            if named.name not in state:
+                continue
+            try:
                 named.metric.load_state_dict(state[named.name])
+            # What a state of another form raises depends on the metric.
+            except (KeyError, ValueError, RuntimeError, TypeError, AttributeError) as error:
+                text = error.args[0] if isinstance(error, KeyError) and error.args else error
+                raise CheckpointError(
+                    f"the state of the metric {named.name!r} does not fit this run: {text}"
+                ) from error
 
 
 def _detached(value: Any) -> Any:
