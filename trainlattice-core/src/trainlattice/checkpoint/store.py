@@ -56,7 +56,8 @@ class CheckpointStore:
             # before any earlier file is replaced. The first, last.pt, comes last: when it says that the run is
             # over, the others are there.
             ordered = [self.directory / name for name in (*names[1:], names[0])]
-            ready += [second_name(temporary, path) for path in ordered[:-1]]
+            for path in ordered[:-1]:
+                ready.append(second_name(temporary, path))
             ready.append(temporary)
             self._announce(dict.fromkeys(names, entry))
             for prepared, path in zip(ready, ordered, strict=True):
@@ -94,13 +95,16 @@ class CheckpointStore:
 
     def remove(self, names: Sequence[str]) -> None:
         """Deletes checkpoints, then their entries in the index. What cannot be deleted stays, with a warning."""
-        try:
-            for name in names:
+        for name in names:
+            try:
                 (self.directory / name).unlink(missing_ok=True)
+            except OSError as error:
+                logger.warning("the old checkpoint %s stays: %s", self.directory / name, error.strerror)
+        try:
             if names:
                 self._announce({})
         except OSError as error:
-            logger.warning("an old checkpoint could not be removed: %s", error)
+            logger.warning("%s still lists checkpoints that were removed: %s", self.directory / INDEX, error)
 
     def adopt(self, source: Path, name: str, *, epoch: int, global_step: int) -> None:
         """Takes over a checkpoint of another run under this name, by a link or a copy.
