@@ -12,6 +12,7 @@ import zipfile
 import pytest
 import torch
 
+from support.disks import copies_that_do_not_fit, refuse_links
 from support.runs import digests
 from trainlattice.checkpoint.format import Checkpoint
 from trainlattice.checkpoint.store import CheckpointStore, checkpoint_of, load
@@ -136,6 +137,69 @@ except CheckpointWriteError as error:
     last = store.directory / "last.pt"
     assert done.stdout.startswith(f"{last} could not be written: File too large; earlier"), done.stderr
     assert digests(store.directory) == before
+
+
+@pytest.mark.parametrize("number", [1, 2, 3])
+def test_a_copy_that_does_not_fit_leaves_everything_as_it_was(store, monkeypatch, number):
+    """Four names without hard links: the disk is full at the first, second or third copy."""
+    store.save(content(2), ["last.pt", "step-00000020.pt"])
+    before = digests(store.directory)
+    with (
+        copies_that_do_not_fit(monkeypatch, number=number),
+        pytest.raises(CheckpointWriteError, match=r"last\.pt could not be written: No space left on device"),
+    ):
+        store.save(content(3), ["last.pt", "best.pt", "step-00000020.pt", "step-00000030.pt"])
+    assert digests(store.directory) == before
+    for name, epoch in (("best.pt", 1), ("last.pt", 2), ("step-00000020.pt", 2)):
+        assert load(store.directory / name).trainer["epoch"] == epoch
+
+
+def test_names_are_copies_where_files_cannot_be_linked(store, monkeypatch):
+    refuse_links(monkeypatch)
+    store.save(content(3), ["last.pt", "best.pt"])
+    last, best = store.directory / "last.pt", store.directory / "best.pt"
+    assert not last.samefile(best)
+    assert last.read_bytes() == best.read_bytes()
+    store.save(content(4), ["last.pt"])
+    assert [load(path).trainer["epoch"] for path in (last, best)] == [4, 3]
+    assert sorted(path.name for path in store.directory.iterdir()) == ["best.pt", "index.json", "last.pt"]
+
+
+@pytest.mark.parametrize("number", [1, 2, 3])
+def test_an_interrupt_between_two_names_leaves_checkpoints_that_load(store, monkeypatch, number):
+    """The index takes its name before the checkpoints do, and last.pt comes last."""
+    replace, left = os.replace, [number]
+
+    def interrupted(source, target):
+        if left[0] == 0:
+            raise KeyboardInterrupt
+        left[0] -= 1
+        replace(source, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "replace", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            store.save(content(3), ["last.pt", "best.pt", "step-00000030.pt"])
+    done = {1: [], 2: ["best.pt"], 3: ["best.pt", "step-00000030.pt"]}[number]
+    expected = {"best.pt": 1, "last.pt": 2, **dict.fromkeys(done, 3)}
+    found = {path.name: load(path).trainer["epoch"] for path in store.directory.glob("*.pt")}
+    assert found == expected
+    assert sorted(path.name for path in store.directory.iterdir()) == sorted([*expected, "index.json"])
+
+
+# --- removing
+
+
+def test_what_cannot_be_removed_stays_and_the_others_go(store, caplog):
+    """A directory has taken the place of one of them."""
+    store.save(content(3), ["last.pt", "step-00000010.pt", "step-00000030.pt"])
+    (store.directory / "step-00000010.pt").unlink()
+    (store.directory / "step-00000010.pt").mkdir()
+    store.remove(["step-00000010.pt", "step-00000030.pt"])
+    assert f"the old checkpoint {store.directory / 'step-00000010.pt'} stays: Is a directory" in caplog.text
+    assert (store.directory / "step-00000010.pt").is_dir()
+    assert not (store.directory / "step-00000030.pt").exists()
+    assert sorted(store.index()) == ["best.pt", "last.pt"]
 
 
 def test_left_over_temporary_files_go_with_the_next_save(store):
@@ -266,6 +330,52 @@ def test_a_checkpoint_without_one_of_its_parts_is_refused(tmp_path):
         load(tmp_path / "last.pt")
 
 
+REFUSED = {
+    "a newer format": ({"format": 99}, "has checkpoint format 99"),
+    "another program's": ({"state_dict": {}}, "is no TrainLattice checkpoint"),
+    "incomplete": ({"format": 4, "states": {}}, "is no complete checkpoint"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_is_refused_is_named_with_what_is_usable(store, name):
+    """Whole by the index: it was written so."""
+    data, text = REFUSED[name]
+    last, best = store.directory / "last.pt", store.directory / "best.pt"
+    torch.save(data, last)
+    index = json.loads((store.directory / "index.json").read_text(encoding="utf-8"))
+    index["files"]["last.pt"][0]["sha256"] = hashlib.sha256(last.read_bytes()).hexdigest()
+    (store.directory / "index.json").write_text(json.dumps(index), encoding="utf-8")
+    with pytest.raises(CheckpointError) as raised:
+        load(last)
+    assert text in str(raised.value)
+    assert str(raised.value).endswith(f"; usable: {best} (epoch 1, step 10)")
+
+
+def test_what_is_absent_is_named_with_what_is_usable(store, tmp_path):
+    last, best = store.directory / "last.pt", store.directory / "best.pt"
+    both = f"usable: {best} (epoch 1, step 10), {last} (epoch 2, step 20)"
+    gone = store.directory / "step-00000007.pt"
+    for use in (load, checkpoint_of):
+        with pytest.raises(CheckpointError) as raised:
+            use(gone)
+        assert str(raised.value) == f"{gone} does not exist; {both}"
+    last.unlink()
+    with pytest.raises(CheckpointError) as raised:
+        checkpoint_of(tmp_path)
+    text = f"{tmp_path} has no checkpoints/last.pt and no last.pt; usable: {best} (epoch 1, step 10)"
+    assert str(raised.value) == text
+
+
+@pytest.mark.parametrize("name", ["emergency.pt", "nonfinite.pt"])
+def test_what_is_for_diagnosis_is_no_alternative(store, name):
+    store.save(content(2), [name])
+    for other in ("last.pt", "best.pt"):
+        (store.directory / other).unlink()
+    with pytest.raises(CheckpointError, match="there is no other usable checkpoint beside it"):
+        load(store.directory / "last.pt")
+
+
 def test_a_missing_file_and_a_directory_are_named(tmp_path):
     with pytest.raises(CheckpointError, match=r"gone\.pt does not exist"):
         load(tmp_path / "gone.pt")
@@ -326,3 +436,19 @@ def test_a_damaged_checkpoint_is_not_adopted(store, tmp_path, index):
     with pytest.raises(CheckpointError, match=r"best\.pt is damaged"):
         target.adopt(store.directory / "best.pt", "best.pt", epoch=1, global_step=2)
     assert list(target.directory.iterdir()) == []
+
+
+@pytest.mark.parametrize("reason", ["full", "gone"])
+def test_a_checkpoint_that_cannot_be_taken_over_is_named_with_both_places(
+    store, tmp_path, monkeypatch, reason
+):
+    target, source = CheckpointStore(tmp_path / "new"), store.directory / "best.pt"
+    if reason == "full":
+        target.directory.mkdir()
+    before = digests(tmp_path)
+    with (
+        copies_that_do_not_fit(monkeypatch),
+        pytest.raises(CheckpointError, match=r"best\.pt cannot be taken over as .*new/best\.pt: "),
+    ):
+        target.adopt(source, "best.pt", epoch=1, global_step=10)
+    assert digests(tmp_path) == before

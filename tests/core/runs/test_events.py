@@ -1,13 +1,15 @@
 """Events in metrics.jsonl: what happened to a run, in order."""
 
 import logging
+import os
 import warnings
 
 import pytest
 from jsonschema import Draft7Validator
 
 from support.by_hand import SCRIPT, line, scripted
-from support.runs import InterruptAfter, interrupted, records, run_dirs, tiny, train
+from support.disks import fill_the_disk_of
+from support.runs import InterruptAfter, interrupted, manifest, records, run_dirs, tiny, train
 from trainlattice import Callback
 from trainlattice.contracts.metric_records import records_schema
 
@@ -150,6 +152,25 @@ def test_a_run_that_is_over_records_no_more_warnings(tmp_path):
     run = train(tiny(), tmp_path).run_dir
     logger.warning("too late")
     assert messages(run) == []
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="a device of Linux")
+def test_a_warning_that_cannot_be_recorded_does_not_take_the_place_of_an_error(tmp_path, caplog):
+    class Fails(Callback):
+        def on_step_end(self, trainer):
+            fill_the_disk_of(trainer.run_dir / "metrics.jsonl")
+            try:
+                raise ZeroDivisionError("the cause")
+            except ZeroDivisionError:
+                logger.warning("on the way out")
+                raise
+
+    with pytest.raises(ZeroDivisionError, match="the cause"):
+        train(tiny(), tmp_path, extra_callbacks=[Fails()])
+    (run,) = run_dirs(tmp_path)
+    assert "on the way out" in caplog.text
+    assert "metrics.jsonl could not be written: No space left on device" in caplog.text
+    assert manifest(run)["error"] == {"type": "ZeroDivisionError", "message": "the cause"}
 
 
 # --- callbacks

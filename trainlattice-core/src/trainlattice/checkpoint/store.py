@@ -96,13 +96,16 @@ class CheckpointStore:
 
     def remove(self, names: Sequence[str]) -> None:
         """Deletes checkpoints, then their entries in the index. What cannot be deleted stays, with a warning."""
-        try:
-            for name in names:
+        for name in names:
+            try:
                 (self.directory / name).unlink(missing_ok=True)
+            except OSError as error:
+                logger.warning("the old checkpoint %s stays: %s", self.directory / name, error.strerror)
+        try:
             if names:
                 self._announce({})
         except OSError as error:
-            logger.warning("an old checkpoint could not be removed: %s", error)
+            logger.warning("%s still lists checkpoints that were removed: %s", self.directory / INDEX, error)
 
     def adopt(self, source: Path, name: str, *, epoch: int, global_step: int) -> None:
         """Takes over a checkpoint of another run under this name, by a link or a copy.

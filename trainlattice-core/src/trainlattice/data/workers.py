@@ -7,6 +7,7 @@ import ctypes
 import multiprocessing
 import os
 import signal
+import threading
 from collections.abc import Iterable, Iterator
 from typing import Any, Literal, cast
 
@@ -16,6 +17,7 @@ from torch.utils.data import DataLoader, Dataset
 from trainlattice.diagnostics.errors import TrainLatticeError
 
 StartMethod = Literal["fork", "spawn", "forkserver"]
+_TO_THE_GROUP = {getattr(signal, name) for name in ("SIGTERM", "SIGUSR1") if hasattr(signal, name)}
 
 
 def worker_batches(
@@ -31,6 +33,8 @@ def worker_batches(
     :param places: what each batch is fetched by, in order; None if ``fetch`` is an iterable dataset of batches.
     """
     context = multiprocessing.get_context(start_method)
+    if context.get_start_method() == "forkserver":
+        _start_server()
     shield = _Shield(context)
     loader = DataLoader(
         cast("Dataset[Any]", fetch),
@@ -67,8 +71,33 @@ class _Shield:
         signal.signal(signal.SIGTERM, self._terminate)
         if hasattr(signal, "SIGUSR1"):
             signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+        if hasattr(signal, "pthread_sigmask"):
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, _TO_THE_GROUP)  # the fork server blocks them
+        threading.Thread(target=_end_with_parent, name="trainlattice-parent", daemon=True).start()
 
     def _terminate(self, number: int, frame: object) -> None:
         parent = multiprocessing.parent_process()  # under forkserver, not the process that os.getppid() names
         if self._lifted.value or parent is None or not parent.is_alive():
             os._exit(128 + number)
+
+
+def _end_with_parent() -> None:
+    """torch looks whether the process that forked this one is gone: a fork server is not as long as it has
+    children."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)
+
+
+def _start_server() -> None:
+    """Starts the fork server if there is none, with what a run answers itself blocked. A signal to the whole group
+    would end it, and torch's loader processes end when the process that forked them does."""
+    from multiprocessing import forkserver, resource_tracker  # Windows has neither
+
+    resource_tracker.ensure_running()  # it unblocks them
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _TO_THE_GROUP)
+    try:
+        forkserver.ensure_running()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from trainlattice.contracts.kind import Component
+from trainlattice.plugin.provenance import Provenance
 from trainlattice.plugin.registration import Plugin, guarded, import_file
 
 T = TypeVar("T")
@@ -126,7 +127,8 @@ def load_file(path: Path) -> tuple[Plugin, list[LocalDeclaration]]:
     token = _collecting.set(declared)
     try:
         stem, digest = re.sub(r"\W", "_", path.stem), hashlib.sha256(source).hexdigest()
-        guarded(plugin, lambda: import_file(path, f"{LOCAL_MODULE_PREFIX}{stem}_{digest[:8]}"))
+        plugin.provenance = Provenance("local", path=str(path), sha256=digest)  # the file may be edited since
+        guarded(plugin, lambda: import_file(path, f"{LOCAL_MODULE_PREFIX}{stem}_{digest[:8]}", source))
     finally:
         _collecting.reset(token)
     if plugin.broken is None:

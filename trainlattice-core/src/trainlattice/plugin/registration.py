@@ -265,8 +265,8 @@ def _missing_module_advice(name: str, plugin: Plugin | None) -> str:
     return f"; it needs a package that is not installed: python -m pip install {name.partition('.')[0]}"
 
 
-def import_file(path: Path, module_name: str) -> ModuleType:
-    """Executes a Python file as a module of the given name.
+def import_file(path: Path, module_name: str, source: bytes) -> ModuleType:
+    """Executes the content of a Python file as a module of the given name.
 
     From its text: Python's bytecode cache does not notice an edit within a second that keeps the size.
     """
@@ -274,7 +274,7 @@ def import_file(path: Path, module_name: str) -> ModuleType:
     if spec is None or spec.loader is None:
         raise ImportError(f"{path} is not a Python file")
     module = importlib.util.module_from_spec(spec)
-    code = compile(path.read_bytes(), str(path), "exec", dont_inherit=True)
+    code = compile(source, str(path), "exec", dont_inherit=True)
     sys.modules[module_name] = module
     try:
         exec(code, module.__dict__)
