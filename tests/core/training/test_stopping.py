@@ -1,11 +1,13 @@
 """Which validation was the best, and when a run stops early."""
 
+import logging
 import math
 
 import pytest
 
 from support.by_hand import SCRIPT, scripted
 from support.runs import InterruptAfter, checkpoint, digests, interrupted, records, run_dirs, train
+from trainlattice import Callback
 from trainlattice.contracts.settings import EarlyStoppingSettings
 from trainlattice.training.state import TrainerState
 from trainlattice.training.stopping import direction_of, exhausted, judge
@@ -134,13 +136,60 @@ def test_an_interrupted_run_keeps_its_count_and_stops_where_it_would_have(tmp_pa
     assert SCRIPT == [1.0]
 
 
-def test_a_run_that_had_stopped_early_counts_from_zero_when_it_is_resumed_and_keeps_its_best(tmp_path):
+def stopped_early(directory):
+    """A run of two epochs of twenty, and its configuration."""
     config = scripted([1.0, 1.0], epochs=20, early_stopping={"patience": 0})
-    run = train(config, tmp_path).run_dir
-    SCRIPT[:] = [2.0]
+    return train(config, directory).run_dir, config
+
+
+def test_a_run_that_stopped_early_trains_nothing_when_it_is_resumed_as_it_is_and_says_why(tmp_path, caplog):
+    run, config = stopped_early(tmp_path)
+    before = digests(tmp_path)
+    with caplog.at_level(logging.INFO, logger="trainlattice"):
+        result = train(config, tmp_path, resume=run)
+    assert (result.run_dir, result.status, result.epoch) == (None, "finished", 2)
+    assert result.stop_reason == "early stopping: val_loss did not improve in 1 validation"
+    assert digests(tmp_path) == before
+    assert (
+        "has completed 2 epochs, 2 steps and stopped (early stopping: val_loss did not improve in 1 validation): "
+        "nothing is left to train; raise trainer.epochs or trainer.max_steps, or change trainer.early_stopping, "
+        "to train on"
+    ) in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("change", "epoch"),
+    [
+        ({"epochs": 30}, 3),
+        ({"max_steps": 30}, 3),
+        ({"early_stopping": {"patience": 1}}, 4),
+        ({"early_stopping": {"patience": 0, "min_delta": 0.5}}, 3),
+        ({"early_stopping": None, "epochs": 5}, 5),
+        ({"early_stopping": None}, 20),
+    ],
+)
+def test_a_run_that_stopped_early_goes_on_if_more_is_asked_for_and_counts_from_zero(tmp_path, change, epoch):
+    run, config = stopped_early(tmp_path)
+    config["trainer"] |= change
+    SCRIPT[:] = [2.0] * 18
     result = train(config, tmp_path, resume=run)
-    assert (result.epoch, result.best_metric, result.best_epoch) == (3, 1.0, 1)
-    assert checkpoint(result.run_dir)["trainer"]["stale_validations"] == 1
+    assert (result.epoch, result.best_metric, result.best_epoch) == (epoch, 1.0, 1)
+    assert checkpoint(result.run_dir)["trainer"]["stale_validations"] == (epoch - 2 if epoch < 5 else 0)
+
+
+@pytest.mark.parametrize("stopping", [None, {"patience": 0}, {"patience": 5}])
+def test_a_run_that_a_callback_stopped_goes_on_as_it_is(tmp_path, stopping):
+    class Enough(Callback):
+        def on_epoch_end(self, trainer, metrics):
+            if trainer.state.epoch == 2:
+                trainer.request_stop("enough")
+
+    config = scripted([2.0, 1.0], epochs=3, early_stopping=stopping)
+    first = train(config, tmp_path, extra_callbacks=[Enough()])
+    assert (first.epoch, first.stop_reason) == (2, "enough")
+    SCRIPT[:] = [0.5]
+    second = train(config, tmp_path, resume=first.run_dir)
+    assert (second.epoch, second.stop_reason, second.best_epoch) == (3, None, 3)
 
 
 def test_a_changed_early_stopping_counts_from_zero_and_keeps_the_best(tmp_path):
