@@ -9,7 +9,16 @@ import pytest
 import torch
 from torch import Tensor
 
-from support.runs import assert_identical, interrupted, tiny, train, weights
+from support.runs import (
+    InterruptAtStep,
+    assert_identical,
+    interrupted,
+    records,
+    run_dirs,
+    tiny,
+    train,
+    weights,
+)
 from trainlattice import register_dataset
 from trainlattice.contracts.records import DatasetContract
 from trainlattice.data import Splits, TensorData
@@ -89,3 +98,49 @@ def test_an_interrupted_run_between_epochs_begins_the_stream_anew(tmp_path: Any)
     whole = train(config, tmp_path / "whole").run_dir
     first = interrupted(config, tmp_path / "parts", epochs=1)
     assert_identical(weights(train(config, tmp_path / "parts", resume=first).run_dir), weights(whole))
+
+
+class Forgetting:
+    """The same numbers, read from the beginning each time."""
+
+    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
+        return ((torch.full((4,), number / 10), torch.tensor(number % 3)) for number in range(22))
+
+
+@register_dataset("forgetting")
+def open_forgetting() -> Splits:
+    return Splits(Forgetting(), contract=DatasetContract((4,), "classification", 3))
+
+
+@register_dataset("remembering_for_good")
+def open_remembering() -> Splits:
+    return Splits(Remembering(), contract=DatasetContract((4,), "classification", 3))
+
+
+AGAIN = "has no state_dict: it is read again from its beginning, and {} batches are left out"
+
+
+@pytest.mark.parametrize(
+    ("name", "step", "says"),
+    [
+        ("forgetting", 8, [AGAIN.format(2)]),  # six steps an epoch
+        ("forgetting", 5, [AGAIN.format(5)]),
+        ("forgetting", 6, []),
+        ("remembering_for_good", 8, []),
+        ("remembering_for_good", 6, []),
+    ],
+)
+def test_a_stream_that_is_read_again_is_said_in_the_records(
+    tmp_path: Any, name: str, step: int, says: list[str]
+) -> None:
+    config = tiny(dataset={"name": name, "batch_size": 4}, trainer={"epochs": 2})
+    config["checkpoint"] = {"every_steps": 1}
+    with pytest.raises(KeyboardInterrupt):
+        train(config, tmp_path, extra_callbacks=[InterruptAtStep(step + 1)])
+    (first,) = run_dirs(tmp_path)
+    resumed = train(config, tmp_path, resume=first)
+    assert resumed.global_step == 12
+    messages = [r["message"] for r in records(resumed.run_dir, "event") if r["event"] == "warning"]
+    assert len(messages) == len(says)
+    for message, part in zip(messages, says, strict=True):
+        assert message.startswith(f"the stream Forgetting {part}")

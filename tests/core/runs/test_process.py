@@ -42,7 +42,19 @@ def test_another_process_of_the_same_number_is_not_the_same(other):
     assert is_alive({**this_process(), **other}) is False
 
 
-@pytest.mark.parametrize("other", [{"host": "elsewhere"}, {"pid": None}, {"pid": "1"}, {"pid": -1}])
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"host": "elsewhere"},
+        {"pid": None},
+        {"pid": "1"},
+        {"pid": -1},
+        pytest.param(
+            {"pid_namespace": 1},
+            marks=pytest.mark.skipif(not os.path.exists("/proc/self/ns/pid"), reason="there is but one"),
+        ),
+    ],
+)
 def test_what_cannot_be_checked_is_unknown(other):
     assert is_alive({**this_process(), **other}) == "unknown"
 
@@ -63,6 +75,31 @@ def test_a_run_on_another_host_cannot_be_checked_from_here():
     assert status.name == "running"
     assert "'elsewhere'" in status.note
     assert "cannot be checked from here" in status.note
+
+
+def test_a_run_in_a_container_on_this_host_cannot_be_checked_from_here():
+    """It is over, and its number may be that of any process here."""
+    command = ["unshare", "--user", "--map-root-user", "--fork", "--pid", "--mount-proc"]
+    try:
+        done = subprocess.run([*command, sys.executable, "-c", DESCRIBE], capture_output=True, text=True)
+    except FileNotFoundError:
+        pytest.skip("there is no unshare")
+    if done.returncode:
+        pytest.skip(f"no other namespace can be made here: {done.stderr}")
+    process = json.loads(done.stdout)
+    assert process["pid"] == 1
+    assert process["boot_id"] == this_process()["boot_id"]
+    assert is_alive(process) == "unknown"
+    status = status_of({"status": "running", "process": process})
+    assert status.name == "running"
+    assert "cannot be checked from here" in status.note
+
+
+def test_a_process_that_named_no_namespace_is_checked_as_before():
+    """By an earlier version."""
+    for process, alive in ((this_process(), True), (ended_process(), False)):
+        del process["pid_namespace"]
+        assert is_alive(process) is alive
 
 
 def test_a_manifest_without_a_process_is_taken_at_its_word():

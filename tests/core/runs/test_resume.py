@@ -1,8 +1,10 @@
 """Resuming at an epoch boundary: bit-identical to the run that was never interrupted, or refused."""
 
+import gc
 import logging
 import os
 import shutil
+import weakref
 
 import pytest
 import torch
@@ -26,6 +28,7 @@ from support.runs import (
 )
 from trainlattice import Callback, resume_run, run_from_file
 from trainlattice.diagnostics.errors import CheckpointError
+from trainlattice.runs import execute
 
 pytestmark = pytest.mark.torch
 DROPOUT = {"name": "mlp", "input_dim": 4, "hidden_dims": [8, 8], "num_classes": 3, "dropout": 0.5}
@@ -85,6 +88,26 @@ def test_what_ran_before_in_the_process_does_not_matter(tmp_path):
     torch.manual_seed(12345)
     torch.rand(100)
     assert_same_end(whole, train(variant("adamw"), tmp_path, resume=first).run_dir)
+
+
+def test_the_tensors_of_the_checkpoint_are_let_go(tmp_path, monkeypatch):
+    """Else they would take their room in memory as long as the run takes."""
+    find, held, alive = execute.find_resume_point, [], []
+
+    class Looks(Callback):
+        def on_run_start(self, trainer):
+            gc.collect()
+            alive.extend(tensor() is not None for tensor in held)
+
+    def found(path, resolution):
+        point = find(path, resolution)
+        held.extend(map(weakref.ref, point.checkpoint.states["model/model"].values()))
+        return point
+
+    run = interrupted(tiny(), tmp_path, epochs=1)
+    monkeypatch.setattr(execute, "find_resume_point", found)
+    train(tiny(), tmp_path, resume=run, extra_callbacks=[Looks()])
+    assert alive == [False] * 4
 
 
 def test_an_exception_in_the_middle_of_an_epoch_loses_that_epoch_only(tmp_path):
@@ -327,6 +350,19 @@ def test_every_refused_change_is_listed_with_both_values(tmp_path):
     assert len(run_dirs(tmp_path)) == 1
 
 
+def test_a_refused_resume_lists_what_may_change_last_and_marks_it(tmp_path):
+    run = interrupted(tiny(), tmp_path, epochs=1)
+    config = tiny(trainer={"log_every": 3, "accumulate": 2}, dataset={"num_workers": 1, "batch_size": 4})
+    with pytest.raises(CheckpointError, match="these values may not change on resume") as raised:
+        train(config, tmp_path, resume=run)
+    assert str(raised.value).splitlines()[1:] == [
+        "  dataset.batch_size: 8 in the checkpoint, 4 now",
+        "  trainer.accumulate: 1 in the checkpoint, 2 now",
+        "  dataset.num_workers: 0 in the checkpoint, 1 now (may change)",
+        "  trainer.log_every: 1 in the checkpoint, 3 now (may change)",
+    ]
+
+
 @pytest.mark.parametrize(
     ("sections", "path"),
     [
@@ -423,6 +459,15 @@ def test_a_run_that_made_no_checkpoint_is_named(tmp_path):
     run = interrupted(tiny(), tmp_path, epochs=0)
     with pytest.raises(CheckpointError, match=r"has no checkpoints/last\.pt"):
         resume_run(run)
+
+
+def test_a_run_whose_last_checkpoint_is_gone_is_named_with_what_is_usable(tmp_path):
+    run = interrupted(scripted([1.0, 2.0], epochs=3), tmp_path, epochs=2)
+    (run / "checkpoints" / "last.pt").unlink()
+    with pytest.raises(CheckpointError) as raised:
+        resume_run(run)
+    usable = f"usable: {run / 'checkpoints' / 'best.pt'} (epoch 1, step 1)"
+    assert str(raised.value) == f"{run} has no checkpoints/last.pt and no last.pt; {usable}"
 
 
 def test_a_schedule_that_has_ended_is_announced(tmp_path, caplog):

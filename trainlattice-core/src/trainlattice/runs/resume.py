@@ -121,9 +121,9 @@ class ResumePoint:
         if value is None:
             return
         beside = self.path.resolve().parent
-        candidates = [beside / BEST, self.path.resolve()]
-        if step is not None:
-            candidates.append(beside / step_name(step))
+        candidates = [beside / BEST]
+        if step is not None:  # else only best.pt is known to be the best of anything
+            candidates += [self.path.resolve(), beside / step_name(step)]
         reasons = []
         for candidate in candidates:
             if not candidate.is_file():
@@ -135,7 +135,8 @@ class ResumePoint:
                     return
             except CheckpointError as error:
                 reasons.append(str(error))
-        why = reasons[0] if reasons else f"there is no checkpoint of step {step} in {beside}"
+        sought = f"of step {step}" if step is not None else f"whose best value is {value!r}"
+        why = reasons[0] if reasons else f"there is no checkpoint {sought} in {beside}"
         logger.warning("%s; the best model so far stays unavailable until a better one is found", why)
 
 
