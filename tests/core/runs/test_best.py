@@ -144,3 +144,11 @@ def test_a_best_that_cannot_be_taken_over_is_a_warning_and_the_run_goes_on(tmp_p
     assert sorted(path.name for path in best.parent.iterdir()) == ["index.json", "last.pt"]
     assert checkpoint(second)["trainer"]["best_metric"] == 1.0
     assert digests(first) == before
+
+
+def test_a_run_that_keeps_no_best_takes_none_over(tmp_path, caplog):
+    config = {**scripted([1.0, 2.0], epochs=2), "checkpoint": {"keep_best": 0}}
+    first = interrupted(config, tmp_path, epochs=1)
+    second = resumed(config, [3.0], tmp_path, first)
+    assert not (second / "checkpoints" / "best.pt").exists()
+    assert NO_BEST not in caplog.text

@@ -85,7 +85,8 @@ def execute_run(
         trainer = _trainer(resolution, built, run, records, callbacks)
         with _recorded_failure(manifest, trainer, hooks, info), recording_warnings(trainer):
             if point is not None:
-                point.carry_best(CheckpointStore(run.checkpoints))
+                if config.checkpoint.keep_best:
+                    point.carry_best(CheckpointStore(run.checkpoints))
                 point.restore_progress(trainer)
             hooks.trainlattice_run_created(run=info)
             logger.info("run directory: %s", run.path)
