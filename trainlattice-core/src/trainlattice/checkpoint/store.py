@@ -15,6 +15,7 @@ import pickle
 import re
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -65,7 +66,8 @@ class CheckpointStore:
             sync_directory(self.directory)
         except BaseException as error:
             for prepared in {*ready, temporary}:
-                prepared.unlink(missing_ok=True)
+                with suppress(OSError):  # it must not hide the error: where all is read-only, this fails too
+                    prepared.unlink(missing_ok=True)
             if isinstance(error.__context__, KeyboardInterrupt):  # torch's zip writer raises over it
                 raise error.__context__ from None
             reason = _why_not_written(error)
