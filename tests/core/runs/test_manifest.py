@@ -186,6 +186,16 @@ def test_untracked_runs_do_not_change_what_identifies_the_changes(repository):
     assert git_entries(repository, runs=repository) == first
 
 
+def test_looking_at_a_repository_leaves_its_index_alone(repository):
+    """git would write it anew, under a lock that a kill leaves behind, for a file that was only touched."""
+    os.utime(repository / "f", (1e9, 1e9))
+    index = (repository / ".git" / "index").read_bytes()
+    assert git_entries(repository)["dirty"] is False
+    (repository / "f").write_text("2")
+    assert git_entries(repository)["dirty"] is True
+    assert (repository / ".git" / "index").read_bytes() == index
+
+
 @pytest.mark.parametrize("name", ["f", "untracked"])
 def test_changes_that_are_too_large_are_not_read(repository, name):
     (repository / name).write_bytes(os.urandom(11 * 2**20))
