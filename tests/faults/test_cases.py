@@ -180,11 +180,11 @@ def finish_fast(chain: Chain) -> Path:
 def test_B12_a_kill_while_checkpoints_are_written_leaves_the_old_or_the_new(
     server: ForkServer, memory_path: Path
 ) -> None:
-    """Eight megabytes in each of 100 steps, and twelve kills; most of the time goes into writing."""
+    """Eight megabytes in each of 200 steps, and twelve kills; most of the time goes into writing."""
     sections: dict[str, Any] = {
         "model": {"width": 800},
         "dataset": {"width": 800, "samples": 20},
-        "trainer": {"epochs": 5},
+        "trainer": {"epochs": 10},
         "checkpoint": {"every_steps": 1},
     }
     generator = random.Random(12)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import resource
 import shutil
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -14,12 +16,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from support import faulty  # noqa: F401  registers components
 from support.chains import outcome
-from support.runs import assert_identical, digests, run_dirs, train
+from support.runs import assert_identical, digests, run_dirs, tiny, train
 from trainlattice import Callback, resume_run
+from trainlattice.checkpoint.store import load
 from trainlattice.diagnostics.errors import CheckpointError, TrainLatticeError
+from trainlattice.runs.manifest import status_of
 
 pytestmark = pytest.mark.torch
 
@@ -199,3 +204,123 @@ def test_a_damaged_checkpoint_is_named_with_what_is_usable_and_nothing_is_touche
     if damage != "no index":
         assert "step-00000008.pt (epoch 4, step 8)" in str(raised.value)
     assert digests(tmp_path) == before
+
+
+# --- mounts that only a process of its own sees
+
+READ_ONLY = """
+import subprocess
+from pathlib import Path
+from trainlattice import Callback, Options, register_callback
+
+def make_read_only(directory):
+    for options in (["--bind", directory, directory], ["-o", "remount,ro,bind", directory]):
+        subprocess.run(["mount", *options], check=True)
+
+class WhichOptions(Options):
+    which: str
+    epoch: int
+
+@register_callback("makes_read_only", options=WhichOptions)
+class MakesReadOnly(Callback):
+    def __init__(self, options):
+        self.options = options
+
+    def on_epoch_end(self, trainer, metrics):
+        if trainer.state.epoch == self.options.epoch:
+            make_read_only(trainer.run_dir / self.options.which)
+"""
+
+
+def in_its_own_mounts(
+    command: str, *arguments: str | Path, directory: Path
+) -> subprocess.CompletedProcess[str]:
+    """A shell command whose mounts nobody else sees. Skips where no such can be made."""
+    unshare = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c"]
+    try:
+        there = directory / "there"
+        there.mkdir(exist_ok=True)
+        subprocess.run([*unshare, 'mount --bind "$1" "$1"', "sh", there], check=True, capture_output=True)
+    except (OSError, subprocess.CalledProcessError) as error:
+        pytest.skip(f"nothing can be mounted here: {error}")
+    return subprocess.run(
+        [*unshare, command, "sh", sys.executable, *arguments],
+        cwd=directory,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+
+
+def write_config(directory: Path, **sections: Any) -> Path:
+    config = {**tiny(model={"dropout": 0.3}, trainer={"epochs": 4}), "callbacks": [], **sections}
+    config["experiment"]["runs_dir"] = str(directory / "runs")
+    (directory / "read_only.py").write_text(READ_ONLY)
+    file = directory / "c.yaml"
+    file.write_text(yaml.safe_dump(config), encoding="utf-8")
+    return file
+
+
+@pytest.mark.parametrize("which", ["checkpoints", "."])
+def test_a_file_system_that_becomes_read_only_ends_the_run_and_costs_what_was_not_saved(
+    which: str, tmp_path: Path
+) -> None:
+    straight = train({**tiny(model={"dropout": 0.3}, trainer={"epochs": 4}), "callbacks": []}, tmp_path / "s")
+    assert straight.run_dir is not None
+    makes = {"name": "makes_read_only", "which": which, "epoch": 3}
+    file = write_config(tmp_path, callbacks=[makes], plugins={"local": ["read_only.py"]})
+    done = in_its_own_mounts('exec "$1" -m trainlattice train "$2"', file, directory=tmp_path)
+    assert done.returncode == 1, done.stderr
+    (run,) = run_dirs(tmp_path)
+    last = run / "checkpoints" / "last.pt"
+    assert (
+        f"error: {last} could not be written: Read-only file system; earlier checkpoints are" in done.stderr
+    )
+    assert "Traceback" not in done.stderr
+    unwritten = "manifest.json could not be written: Read-only file system"
+    assert (unwritten in done.stderr) == (which == ".")
+    found = json.loads((run / "manifest.json").read_text())
+    assert status_of(found).name == ("killed" if which == "." else "failed")
+    assert load(last).trainer["epoch"] == 2
+    assert [path.name for path in last.parent.iterdir() if path.name.startswith(".")] == []
+    resumed = resume_run(run, overrides=["callbacks=[]"]).run_dir
+    assert resumed is not None
+    assert_identical(outcome(resumed), outcome(straight.run_dir))
+
+
+def test_a_directory_of_runs_that_is_read_only_is_named_before_anything_is_trained(tmp_path: Path) -> None:
+    file = write_config(tmp_path)
+    runs = tmp_path / "runs"
+    runs.mkdir()
+    done = in_its_own_mounts(
+        'mount --bind "$3" "$3" && mount -o remount,ro,bind "$3" && exec "$1" -m trainlattice train "$2"',
+        *(file, runs),
+        directory=tmp_path,
+    )
+    assert done.returncode == 2, done.stderr
+    assert (
+        f"no run directory can be made in {runs} (experiment.runs_dir): Read-only file system" in done.stderr
+    )
+    assert "Traceback" not in done.stderr
+    assert list(runs.iterdir()) == []
+
+
+def test_a_run_on_a_read_only_file_system_is_resumed_elsewhere(tmp_path: Path) -> None:
+    """Its best.pt cannot be linked over two mounts: it is copied."""
+    config = {**tiny(trainer={"epochs": 2}), "callbacks": []}
+    run = train(config, tmp_path).run_dir
+    assert run is not None
+    before = digests(run)
+    done = in_its_own_mounts(
+        'mount --bind "$2" "$2" && mount -o remount,ro,bind "$2" && exec "$1" -m trainlattice resume "$2" '
+        '--set trainer.epochs=3 --set "experiment.runs_dir=$3"',
+        *(run, tmp_path / "elsewhere"),
+        directory=tmp_path,
+    )
+    assert done.returncode == 0, done.stderr
+    (second,) = (tmp_path / "elsewhere").iterdir()
+    assert load(second / "checkpoints" / "last.pt").trainer["epoch"] == 3
+    best = load(second / "checkpoints" / "best.pt").trainer
+    assert best["global_step"] == load(second / "checkpoints" / "last.pt").trainer["best_step"]
+    assert digests(run) == before

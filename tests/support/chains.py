@@ -81,9 +81,8 @@ class Chain:
             for path in store.directory.glob("*.pt"):
                 assert path.name in store.index(), (path, self.instants)
                 load(path)
-            assert (
-                len({path.stat().st_ino for path in store.directory.glob(".*.pt.*.tmp")}) <= 1
-            )  # links to one
+            # All names of a save that did not end are names of one file.
+            assert len({path.stat().st_ino for path in store.directory.glob(".*.pt.*.tmp")}) <= 1
             if (run / "metrics.jsonl").is_file():
                 lines = (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines(keepends=True)
                 for line in lines:

@@ -199,6 +199,16 @@ def test_containers_stay_what_they_are():
     assert (copy["list"][1], list(copy["ordered"]), copy[3]) == ([1, "x", None], ["b", "a"], {})
 
 
+def test_what_is_neither_tensor_nor_container_of_some_is_shared_with_nobody_either():
+    state = {"set": {1, 2}, "bytes": bytearray(b"ab"), "deep": [({3},)], "frozen": frozenset({4})}
+    copy = host_copy(state)
+    assert_identical(copy, state)
+    state["set"].add(9)
+    state["bytes"][:] = b"xyz"
+    state["deep"][0][0].clear()
+    assert copy == {"set": {1, 2}, "bytes": bytearray(b"ab"), "deep": [({3},)], "frozen": frozenset({4})}
+
+
 def test_the_versions_of_modules_in_a_state_dict_are_kept():
     state = nn.Sequential(nn.BatchNorm1d(2)).state_dict()
     assert state._metadata["0"] == {"version": 2}

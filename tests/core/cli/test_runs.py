@@ -407,6 +407,19 @@ def test_diff_refuses_a_damaged_checkpoint(cli, runs):
     assert (said.code, "last.pt is damaged" in said.err) == (2, True)
 
 
+def test_diff_takes_no_files_for_the_same_that_only_their_indexes_say_are(cli, runs):
+    """A copy of a run, in which one byte has changed since."""
+    copy = shutil.copytree(runs / "first", runs / "copy")
+    assert plain(cli, "diff", "runs/first", "runs/copy")["weights"]["note"] == "the files are the same"
+    data = bytearray((copy / "checkpoints" / "last.pt").read_bytes())
+    data[len(data) // 2] ^= 1
+    (copy / "checkpoints" / "last.pt").write_bytes(data)
+    said = cli("runs", "diff", "runs/first", "runs/copy")
+    assert said.code == 2
+    assert "the same" not in said.out
+    assert f"{Path('runs/copy/checkpoints/last.pt')} is damaged" in said.err
+
+
 def test_diff_needs_manifest_and_configuration(cli, runs):
     (runs / "second" / "config.yaml").unlink()
     said = cli("runs", "diff", "runs/whole", "runs/second")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import shlex
 import shutil
 from collections.abc import Callable, Iterator
@@ -150,6 +151,38 @@ def test_a_loss_that_is_no_number_exits_with_12(cli: Callable, project: Path):
     assert said.code == 12
     assert "after step 6 the weight layers.1.weight of the model is not finite" in said.err
     assert "Traceback" not in said.err
+
+
+def test_a_run_directory_that_is_gone_at_the_end_exits_with_1_and_the_file_that_could_not_be_written(
+    cli: Callable, project: Path
+):
+    (project / "act.py").write_text(
+        CALLBACK + "\n    def finalize(self, trainer, error):\n"
+        "        __import__('shutil').rmtree(trainer.run_dir)\n"
+    )
+    said = cli("train", *act("nothing"))
+    assert said.code == 1
+    assert "manifest.json could not be written: No such file or directory" in said.err
+    assert str(project / "runs") in said.err
+    assert "Traceback" not in said.err
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="a device of Linux")
+def test_records_that_cannot_be_written_exit_with_1_and_name_their_file(cli: Callable, project: Path):
+    (project / "act.py").write_text(
+        CALLBACK + "\n    def on_step_end(self, trainer):\n"
+        "        from support.disks import fill_the_disk_of\n"
+        "        if trainer.state.global_step == 4:\n"
+        "            fill_the_disk_of(trainer.run_dir / 'metrics.jsonl')\n"
+        "            __import__('logging').getLogger('trainlattice.act').warning('on the way')\n"
+    )
+    said = cli("train", *act("nothing"))
+    assert said.code == 1
+    assert "metrics.jsonl could not be written: No space left on device" in said.err
+    assert "Traceback" not in said.err
+    run = only_run(project / "runs")
+    assert manifest_of(run)["status"] == "failed"
+    assert (run / "checkpoints" / "last.pt").is_file()
 
 
 def test_a_plugin_at_fault_exits_with_3_and_leaves_no_run_directory(cli: Callable, project: Path):

@@ -1,5 +1,6 @@
 """Run directories."""
 
+import hashlib
 import re
 import subprocess
 import sys
@@ -12,7 +13,7 @@ import pytest
 from support.by_hand import line
 from support.configs import TINY, write_tiny
 from support.runs import assert_identical, checkpoint, digests, manifest, run_dirs, tiny, train
-from trainlattice import resolve_file, run_from_file
+from trainlattice import resolve_file, resume_run, run_from_file
 from trainlattice.diagnostics.errors import ConfigError, TrainLatticeError
 from trainlattice.runs import directory
 from trainlattice.runs.listing import list_runs
@@ -123,6 +124,30 @@ def test_local_component_files_are_copied_and_the_copy_is_enough_to_run_again(tm
     second = run_from_file(first / "config.yaml").run_dir
     assert digests(first)["checkpoints/best.pt"] != ""
     assert (second / "local" / "mine.py").read_bytes() == (first / "local" / "mine.py").read_bytes()
+
+
+@pytest.mark.parametrize("change", ["edited", "gone"])
+def test_the_copy_of_a_local_file_is_what_was_executed_whatever_became_of_the_file(tmp_path, change):
+    """It is edited or deleted while the run is built. The manifest identifies what was executed too."""
+    file = tmp_path / "mine.py"
+    file.write_text(
+        "from pathlib import Path\n"
+        "from torch import nn\n"
+        "from trainlattice import register_model\n"
+        f"@register_model('mine_{change}')\n"
+        "def build():\n"
+        f"    file = Path({str(file)!r})\n"
+        + ("    file.write_text('edited')\n" if change == "edited" else "    file.unlink(missing_ok=True)\n")
+        + "    return nn.Linear(4, 3)\n"
+    )
+    executed = file.read_bytes()
+    config = {**tiny(model={"name": f"mine_{change}"}), "plugins": {"local": [str(file)]}}
+    run = train(config, tmp_path).run_dir
+    assert (run / "local" / "mine.py").read_bytes() == executed
+    assert not file.exists() or file.read_text() == "edited"
+    (local,) = [plugin for plugin in manifest(run)["plugins"] if plugin["id"] == "local"]
+    assert local["sha256"] == hashlib.sha256(executed).hexdigest()
+    assert resume_run(run, overrides=["trainer.epochs=3"]).epoch == 3
 
 
 # --- made whole

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 from datetime import datetime
 
@@ -11,6 +12,7 @@ import torch
 from support.configs import write_tiny
 from support.runs import InterruptAfter, interrupted, manifest, run_dirs, tiny, train
 from trainlattice import Callback, run_from_file
+from trainlattice.diagnostics.errors import TrainLatticeError
 from trainlattice.runs.manifest import status_of
 from trainlattice.runs.process import this_process
 from trainlattice.version import __version__
@@ -73,6 +75,38 @@ def test_an_interrupted_run_says_so(tmp_path):
         train(tiny(), tmp_path, extra_callbacks=[InterruptAfter(1)])
     found = manifest(run_dirs(tmp_path)[0])
     assert (found["status"], found["epoch"], found["global_step"]) == ("interrupted", 1, 3)
+
+
+class Removes(Callback):
+    """The run directory, in one of its methods."""
+
+    def __init__(self, method):
+        self.method = method
+
+    def on_step_end(self, trainer):
+        if self.method == "on_step_end":
+            shutil.rmtree(trainer.run_dir)
+            raise ValueError("the reason")
+
+    def finalize(self, trainer, error):
+        if self.method == "finalize":
+            shutil.rmtree(trainer.run_dir)
+
+
+def test_a_manifest_that_cannot_be_written_is_named(tmp_path):
+    with pytest.raises(
+        TrainLatticeError, match=r"manifest\.json could not be written: No such file"
+    ) as raised:
+        train(tiny(), tmp_path, extra_callbacks=[Removes("finalize")])
+    assert raised.value.exit_code == 1
+    assert str(tmp_path / "runs") in str(raised.value)
+
+
+def test_a_manifest_that_cannot_be_written_does_not_hide_the_error_that_ended_the_run(tmp_path, caplog):
+    with pytest.raises(ValueError, match="the reason"):
+        train(tiny(), tmp_path, extra_callbacks=[Removes("on_step_end")])
+    assert "the manifest still says that the run is under way: " in caplog.text
+    assert "manifest.json could not be written: No such file" in caplog.text
 
 
 def test_a_resumed_run_names_the_checkpoint_that_it_continues(tmp_path):
@@ -150,6 +184,16 @@ def test_untracked_runs_do_not_change_what_identifies_the_changes(repository):
     first = git_entries(repository, runs=repository)
     assert first["diff_sha256"] is not None
     assert git_entries(repository, runs=repository) == first
+
+
+def test_looking_at_a_repository_leaves_its_index_alone(repository):
+    """git would write it anew, under a lock that a kill leaves behind, for a file that was only touched."""
+    os.utime(repository / "f", (1e9, 1e9))
+    index = (repository / ".git" / "index").read_bytes()
+    assert git_entries(repository)["dirty"] is False
+    (repository / "f").write_text("2")
+    assert git_entries(repository)["dirty"] is True
+    assert (repository / ".git" / "index").read_bytes() == index
 
 
 @pytest.mark.parametrize("name", ["f", "untracked"])

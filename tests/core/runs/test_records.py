@@ -2,7 +2,12 @@
 
 import json
 import math
+import os
 
+import pytest
+
+from support.disks import fill_the_disk_of
+from trainlattice.diagnostics.errors import TrainLatticeError
 from trainlattice.runs.records import RunRecords, console_line
 
 
@@ -48,6 +53,31 @@ def test_a_flush_brings_every_record_to_the_file(tmp_path):
         out.write({"type": "batch", "step": 1})
         out.flush()
         assert json.loads((tmp_path / "metrics.jsonl").read_text())["step"] == 1
+
+
+def test_a_file_that_cannot_be_opened_is_named(tmp_path):
+    file = tmp_path / "gone" / "metrics.jsonl"
+    with pytest.raises(TrainLatticeError) as raised:
+        RunRecords(file, epochs=1)
+    assert str(raised.value) == f"{file} could not be written: No such file or directory"
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="a device of Linux")
+def test_a_file_that_takes_no_more_is_named(tmp_path, caplog):
+    file = tmp_path / "metrics.jsonl"
+
+    def write_two(out):
+        with out:
+            out.write({"type": "batch", "step": 1})
+            fill_the_disk_of(file)
+            out.write({"type": "batch", "step": 2})
+
+    out = RunRecords(file, epochs=1, console=False)
+    with pytest.raises(TrainLatticeError) as raised:
+        write_two(out)
+    assert str(raised.value) == f"{file} could not be written: No space left on device"
+    assert f"{file} lacks its last records: No space left on device" in caplog.text
+    assert [json.loads(line)["step"] for line in file.read_text().splitlines()] == [1]
 
 
 def test_numbers_survive_exactly(tmp_path):

@@ -278,6 +278,55 @@ def test_an_exception_of_a_callback_waits_for_the_file_and_saves_the_rest(tmp_pa
     assert no_thread_is_left()
 
 
+class FailsInStep(Callback):
+    """In the forward pass of the step with this number: nothing can be rescued."""
+
+    def __init__(self, step):
+        self.step = step
+
+    def on_run_start(self, trainer):
+        self.calls = 0
+        trainer.parts.models["model"].register_forward_hook(self.forward)
+
+    def forward(self, *_):
+        self.calls += 1
+        if self.calls == self.step:
+            raise ZeroDivisionError
+
+
+def test_a_file_that_was_on_its_way_when_a_step_raised_is_told_of(tmp_path, monkeypatch):
+    heard = []
+
+    class Hears(Callback):
+        def on_checkpoint(self, trainer, path):
+            heard.append(step_of(path))
+
+    writing_only_when_waited_for(monkeypatch)
+    with pytest.raises(ZeroDivisionError):
+        train(points(every_steps=2), tmp_path, extra_callbacks=[FailsInStep(3), Hears()])
+    (run,) = run_dirs(tmp_path)
+    assert heard == [2]
+    found = [(r["event"], r["step"]) for r in records(run, "event")]
+    assert found == [("start", 0), ("checkpoint", 2), ("end", 2)]
+    assert step_of(run / "checkpoints" / "last.pt") == 2
+    assert step_of(run / "checkpoints" / "emergency.pt") == 2
+    assert no_thread_is_left()
+
+
+def test_a_step_that_raises_leaves_an_emergency_file_although_the_file_before_it_failed(
+    tmp_path, monkeypatch, caplog
+):
+    failing(monkeypatch, 1)
+    with pytest.raises(ZeroDivisionError):
+        train(points(every_steps=2), tmp_path, extra_callbacks=[FailsInStep(3)])
+    (run,) = run_dirs(tmp_path)
+    assert "the checkpoint before it: the disk is full" in caplog.text
+    assert [path.name for path in (run / "checkpoints").glob("*.pt")] == ["emergency.pt"]
+    assert step_of(run / "checkpoints" / "emergency.pt") == 2
+    assert manifest(run)["error"]["type"] == "ZeroDivisionError"
+    assert no_thread_is_left()
+
+
 # --- ends that wait
 
 

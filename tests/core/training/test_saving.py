@@ -140,6 +140,21 @@ def test_last_is_written_at_the_next_step_after_some_seconds(tmp_path, monkeypat
     assert saves(run) == [(step, ["last.pt"]) for step in expected]
 
 
+def test_what_is_not_finite_is_written_after_some_seconds_too_not_after_each_step(tmp_path, monkeypatch):
+    class Spoils(Callback):
+        def on_step_end(self, trainer):
+            if trainer.state.global_step == 3:
+                trainer.parts.models["model"].w.data.fill_(math.nan)
+
+    clock = Clock()
+    monkeypatch.setattr(saving, "time", SimpleNamespace(monotonic=lambda: clock.now))
+    config = points(checkpoint={"every_seconds": 2.0})
+    config["dataset"] |= {"x": [1.0] * 9, "y": [1.0] * 9}
+    config["trainer"] |= {"epochs": 1, "nonfinite": "continue"}
+    run = train(config, tmp_path, extra_callbacks=[clock, Spoils()]).run_dir
+    assert saves(run) == [(2, ["last.pt"]), *((step, ["nonfinite.pt"]) for step in (4, 6, 8, 9))]
+
+
 def test_the_best_model_so_far_is_also_the_newest_checkpoint(tmp_path, monkeypatch):
     """Else last.pt would point back to a best.pt that is overwritten."""
     clock = Clock()
@@ -233,6 +248,23 @@ def test_what_is_to_be_kept_for_good_is_written_whatever_every_epochs_says(tmp_p
     config["trainer"]["epochs"] = 6
     run = train(config, tmp_path).run_dir
     assert present(run) == ["epoch-0003.pt", "epoch-0006.pt", "last.pt"]
+
+
+def test_an_old_checkpoint_that_cannot_be_removed_is_a_warning_and_the_run_goes_on(tmp_path):
+    class PutsADirectoryThere(Callback):
+        def on_checkpoint(self, trainer, path):
+            if path.name == steps(1)[0]:
+                path.unlink()
+                path.mkdir()
+
+    config = points(checkpoint={"keep_last": 2, "every_steps": 1})
+    result = train(config, tmp_path, extra_callbacks=[PutsADirectoryThere()])
+    assert result.status == "finished"
+    assert present(result.run_dir) == ["last.pt", *steps(1, 5, 6)]
+    assert indexed(result.run_dir) == ["last.pt", *steps(5, 6)]
+    (warning,) = [r for r in records(result.run_dir, "event") if r["event"] == "warning"]
+    stays = result.run_dir / "checkpoints" / steps(1)[0]
+    assert warning["message"] == f"the old checkpoint {stays} stays: Is a directory"
 
 
 def test_every_second_epoch_is_kept_for_good(tmp_path):

@@ -80,6 +80,9 @@ def git_state(directory: Path) -> tuple[str | None, bool | None]:
         return None, None
 
 
+_GIT = ("git", "--no-optional-locks")
+"""Asks without writing the index anew: a kill would leave its lock, and the user's next commit fails."""
+
 MOST_CHANGES = 10 * 1024 * 1024
 """Bytes of changes that are read to identify them."""
 
@@ -133,7 +136,7 @@ def _content(path: Path, most: int) -> bytes | None:
 def _output(directory: Path, *arguments: str, most: int) -> bytes | None:
     """What git prints; None if that is more than the given number of bytes."""
     with subprocess.Popen(
-        ["git", *arguments], cwd=directory, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        [*_GIT, *arguments], cwd=directory, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
     ) as process:
         assert process.stdout is not None
         timer = threading.Timer(_MOST_SECONDS, process.kill)
@@ -151,6 +154,6 @@ def _output(directory: Path, *arguments: str, most: int) -> bytes | None:
 
 def _git(directory: Path, *arguments: str) -> str:
     done = subprocess.run(
-        ["git", *arguments], cwd=directory, capture_output=True, text=True, timeout=_MOST_SECONDS, check=True
+        [*_GIT, *arguments], cwd=directory, capture_output=True, text=True, timeout=_MOST_SECONDS, check=True
     )
     return done.stdout.strip()
