@@ -788,13 +788,10 @@ def open_dying(options: DyingOptions) -> Splits:
     return Splits(*splits, contract=options.contract())
 
 
-@pytest.mark.parametrize(
-    "phase",
-    [
-        "train",
-        "val",
-    ],
-)
+@pytest.mark.filterwarnings(
+    "ignore::pytest.PytestUnraisableExceptionWarning"
+)  # torch's loader in its __del__
+@pytest.mark.parametrize("phase", ["train", "val"])
 def test_B70_a_signal_that_ends_a_loader_process_too_is_what_counts(tmp_path: Path, phase: str) -> None:
     config = line(trainer={"epochs": 1, "device": "cpu"})
     config["dataset"] = {"name": "dying", "phase": phase, "batch_size": 1, "num_workers": 1}

@@ -7,7 +7,7 @@ import select
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -43,25 +43,31 @@ from trainlattice.data.loader import MapSource
 
 if __name__ == "__main__":
     heard = []
-    for number in (signal.SIGTERM, signal.SIGUSR1):
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
         signal.signal(number, lambda number, frame: heard.append(number))  # as a Trainer does
     data = Augmented(TensorData(torch.arange(64.0).reshape(16, 4), torch.arange(16)), 0.0)
     source = MapSource(
         data, batch_size=1, shuffle=False, seed=0, num_workers=2, start_method=sys.argv[1]
     )
     batches = source.batches(0)
+    print("ready", flush=True)
     list(islice(batches, 2))  # one of each: they are under way
     print(*(process.pid for process in active_children()), flush=True)
     for count in (12, 2):
         sys.stdin.readline()
-        print([int(y) for _, y in islice(batches, count)], sorted(heard), flush=True)
+        print([int(y) for _, y in islice(batches, count)], sorted(set(heard)), flush=True)
 """
 
 
 @contextmanager
-def loading(method: str, log: Path) -> Iterator[tuple[subprocess.Popen[str], list[int]]]:
+def loading(
+    method: str, log: Path, meanwhile: Sequence[signal.Signals] = ()
+) -> Iterator[tuple[subprocess.Popen[str], list[int]]]:
     """A process in a group of its own that has taken two of 16 batches, and takes more for a line; and what becomes
-    ready when its two loader processes end."""
+    ready when its two loader processes end.
+
+    :param meanwhile: sent to the group, again and again, while the loader processes start.
+    """
     with log.open("w") as errors:
         process = subprocess.Popen(
             [sys.executable, "-c", LOADS, method],
@@ -76,6 +82,10 @@ def loading(method: str, log: Path) -> Iterator[tuple[subprocess.Popen[str], lis
     assert process.stdout is not None
     ends: list[int] = []
     try:
+        assert process.stdout.readline() == "ready\n", log.read_text()
+        while not select.select([process.stdout], [], [], 0.005)[0]:
+            for number in meanwhile:
+                os.killpg(process.pid, number)
         workers = [int(pid) for pid in process.stdout.readline().split()]
         ends = [os.pidfd_open(pid) for pid in workers]
         assert len(ends) == 2
@@ -108,6 +118,22 @@ def test_they_outlive_signals_to_the_whole_group_and_end_when_their_run_is_kille
         os.kill(process.pid, signal.SIGKILL)
         for pidfd in ends:
             assert select.select([pidfd], [], [], 20)[0], "a loader process is still there"
+
+
+@pytest.mark.parametrize("method", ["fork", "forkserver", "spawn"])
+def test_signals_to_the_whole_group_while_they_start_are_the_runs_to_answer(
+    tmp_path: Path, method: str
+) -> None:
+    log = tmp_path / "log"
+    signals = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
+    with loading(method, log, meanwhile=signals) as (process, _):
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write("go on\n")
+        process.stdin.flush()
+        heard = sorted(map(int, signals))
+        assert process.stdout.readline() == f"{[*range(2, 14)]} {heard}\n", log.read_text()
+        assert log.read_text() == ""
 
 
 RUNS = """

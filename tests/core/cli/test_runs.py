@@ -352,7 +352,6 @@ def test_diff_shows_code_and_data_that_differ(cli, runs):
     found = plain(cli, "diff", "runs/whole", "runs/second", code=1)
     assert [d["path"] for d in found["components"]] == [
         "components.model.version",
-        "components.model.file",
         "plugins.losses",
     ]
     assert [d["path"] for d in found["data"]] == ["train.hash"]

@@ -7,6 +7,9 @@ import logging
 import os
 import shlex
 import shutil
+import signal
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -326,3 +329,86 @@ def test_an_interrupted_run_says_how_to_continue(cli: Callable, project: Path):
     )
     assert resumed.code == 0
     assert "epoch 3/3" in resumed.out
+
+
+# --- the terminal and the process -----------------------------------------------------------------
+
+
+def in_shell(arguments: str, directory: Path) -> subprocess.CompletedProcess[str]:
+    command = f"{shlex.quote(sys.executable)} -m trainlattice {arguments}"
+    return subprocess.run(
+        ["bash", "-o", "pipefail", "-c", command], cwd=directory, capture_output=True, text=True, timeout=120
+    )
+
+
+def test_a_reader_that_leaves_ends_no_run(project: Path):
+    """head closes the pipe after one line."""
+    done = in_shell("train tiny.yaml --set trainer.log_every=1 | head -n 1", project)
+    assert done.returncode == 0, done.stderr
+    run = only_run(project / "runs")
+    assert "standard output takes no more ([Errno 32] Broken pipe); the records go on in" in done.stderr
+    assert manifest_of(run)["status"] == "finished"
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="a device of Linux")
+def test_a_run_that_is_complete_exits_with_0_though_nobody_can_read_its_summary(project: Path):
+    assert in_shell("train tiny.yaml > /dev/full", project).returncode == 0
+    assert manifest_of(only_run(project / "runs"))["status"] == "finished"
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGUSR1"), reason="Windows has no SIGUSR1")
+@pytest.mark.parametrize("command", ["train tiny.yaml", "resume RUN --set trainer.epochs=3"])
+def test_a_request_to_save_that_comes_before_training_ends_nothing(project: Path, command: str):
+    (project / "act.py").write_text(CALLBACK + "\n\nos.kill(os.getpid(), signal.SIGUSR1)\n")
+    if "RUN" in command:
+        assert in_shell("train tiny.yaml", project).returncode == 0
+        command = command.replace("RUN", shlex.quote(str(only_run(project / "runs"))))
+    done = in_shell(f"{command} --plugin act.py --set 'callbacks=[{{name: act, act: nothing}}]'", project)
+    assert done.returncode == 0, done.stderr
+    assert "SIGUSR1: no training is under way, so there is nothing to save" in done.stderr
+
+
+def test_a_current_directory_that_was_deleted_is_named(project: Path):
+    gone = project / "gone"
+    gone.mkdir()
+    python, config = (shlex.quote(str(path)) for path in (sys.executable, project / "tiny.yaml"))
+    command = f"cd gone && rmdir ../gone && {python} -m trainlattice train {config}"
+    done = subprocess.run(["bash", "-c", command], cwd=project, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2
+    assert (
+        done.stderr.splitlines()[-1] == "error: the current directory was deleted; change to one that exists"
+    )
+
+
+def test_a_schedule_that_ran_out_is_no_offer_to_train_on(cli: Callable, project: Path):
+    schedule = "{name: warmup_cosine, warmup_steps: 1"
+    said = cli("train", "tiny.yaml", "--set", f"scheduler={schedule}}}")
+    assert "  resume   not worthwhile: the learning rate has come down to 0" in said.out
+    said = cli("train", "tiny.yaml", "--set", f"scheduler={schedule}, min_lr: 1.0e-5}}")
+    assert "  resume   trainlattice resume " in said.out
+
+
+def test_a_configuration_is_not_resumed(cli: Callable, project: Path):
+    said = cli("resume", "tiny.yaml")
+    assert said.code == 2
+    assert said.err.rstrip().endswith(
+        "tiny.yaml is a configuration; give a run directory or a checkpoint inside "
+        "one, or begin a run: trainlattice train tiny.yaml"
+    )
+
+
+def test_a_run_that_fails_before_its_first_checkpoint_says_how_to_start_it_again(
+    cli: Callable, project: Path
+):
+    (project / "act.py").write_text(
+        CALLBACK + "\n    def on_run_start(self, trainer):\n        raise ValueError('no camera')\n"
+    )
+    said = cli("train", *act("nothing"))
+    run = only_run(project / "runs")
+    assert (
+        f"failed before its first checkpoint; to start it again: trainlattice train {run}/config.yaml"
+        in said.out
+    )
+    (run / "local" / "act.py").write_text(CALLBACK)
+    assert cli("train", run / "config.yaml").code == 0

@@ -9,7 +9,7 @@ from jsonschema import Draft7Validator
 
 from support.by_hand import SCRIPT, line, scripted
 from support.disks import fill_the_disk_of
-from support.runs import InterruptAfter, interrupted, manifest, records, run_dirs, tiny, train
+from support.runs import InterruptAfter, checkpoint, interrupted, manifest, records, run_dirs, tiny, train
 from trainlattice import Callback
 from trainlattice.contracts.metric_records import records_schema
 
@@ -202,6 +202,23 @@ def test_a_callback_that_warns_of_every_record_does_not_warn_of_its_own_warnings
 
     run = train(line(), tmp_path, extra_callbacks=[Warns()]).run_dir
     assert messages(run) == ["a batch", "a epoch", "a event"]
+
+
+def test_what_a_callback_raises_when_it_hears_of_a_warning_is_raised(tmp_path):
+    class Refuses(Callback):
+        def on_step_end(self, trainer):
+            if trainer.state.global_step == 2:
+                logger.warning("too slow")
+
+        def log_metrics(self, trainer, record):
+            if record.get("event") == "warning":
+                raise ZeroDivisionError(record["message"])
+
+    with pytest.raises(ZeroDivisionError, match="too slow"):
+        train(tiny(), tmp_path, extra_callbacks=[Refuses()])
+    (run,) = run_dirs(tmp_path)
+    assert messages(run) == ["too slow"]
+    assert checkpoint(run)["trainer"]["global_step"] == 3  # it is told before the next record, after its step
 
 
 def test_an_interrupt_before_the_first_step_leaves_start_and_end(tmp_path):

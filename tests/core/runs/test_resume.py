@@ -273,6 +273,78 @@ def test_a_run_that_saved_nothing_is_resumed_from_where_it_began(tmp_path):
     assert manifest(resumed)["resumed_from"].endswith("checkpoints/last.pt")
 
 
+def test_a_run_that_lost_its_last_checkpoint_is_not_taken_for_one_that_saved_none(tmp_path):
+    config = tiny(trainer={"epochs": 3})
+    first = interrupted(config, tmp_path, epochs=1)
+    with pytest.raises(KeyboardInterrupt):
+        train(config, tmp_path, resume=first, extra_callbacks=[InterruptAfter(2)])
+    (second,) = set(run_dirs(tmp_path)) - {first}
+    (second / "checkpoints" / "last.pt").unlink()
+    with pytest.raises(CheckpointError) as raised:
+        resume_run(second)
+    best = second / "checkpoints" / "best.pt"
+    assert f"no checkpoints/last.pt and no last.pt; usable: {best} (epoch 2, step 6)" in str(raised.value)
+
+
+@pytest.mark.parametrize("index", [None, "{"])
+def test_without_an_index_whole_checkpoints_are_still_named(tmp_path, index):
+    run = interrupted(tiny(trainer={"epochs": 3}), tmp_path, epochs=1)
+    checkpoints = run / "checkpoints"
+    (checkpoints / "index.json").unlink()
+    (checkpoints / "last.pt").unlink()  # one file with best.pt
+    (checkpoints / "last.pt").write_bytes(b"damaged")
+    shutil.copyfile(checkpoints / "last.pt", checkpoints / "step-00000007.pt")
+    if index is not None:
+        (checkpoints / "index.json").write_text(index)
+    with pytest.raises(CheckpointError) as raised:
+        resume_run(run)
+    if index is None:
+        assert str(raised.value).endswith(f"; usable: {checkpoints / 'best.pt'} (epoch 1, step 3)")
+    else:
+        assert "without it, checkpoints are checked by the checksums in them" in str(raised.value)
+
+
+def test_an_emergency_checkpoint_alone_is_refused_with_the_way_to_start_again(tmp_path):
+    class Fails(Callback):
+        def on_step_end(self, trainer):
+            raise ValueError("on purpose")
+
+        def state_dict(self):
+            return {"asked": self.asked()}
+
+        def asked(self):
+            return 0
+
+    config = tiny(trainer={"epochs": 3})
+    with pytest.raises(ValueError, match="on purpose"):
+        train(config, tmp_path, extra_callbacks=[Fails()])
+    (run,) = run_dirs(tmp_path)
+    (run / "checkpoints" / "last.pt").unlink()
+    with pytest.raises(CheckpointError) as raised:
+        resume_run(run / "checkpoints" / "emergency.pt")
+    assert str(raised.value).endswith(
+        f"for diagnosis; trainlattice train {run}/config.yaml starts its run again"
+    )
+    whole = interrupted(config, tmp_path, epochs=1)
+    with pytest.raises(ValueError, match="on purpose"):
+        resume_run(whole, extra_callbacks=[Fails()])
+    run = run_dirs(tmp_path)[-1]
+    (run / "checkpoints" / "last.pt").unlink()
+    (run / "checkpoints" / "best.pt").unlink()
+    with pytest.raises(CheckpointError) as raised:
+        resume_run(run / "checkpoints" / "emergency.pt")
+    assert str(raised.value).endswith(
+        f"for diagnosis; trainlattice resume {run} goes on from where its run began"
+    )
+
+
+def test_a_run_is_resumed_from_the_file_that_a_link_means(tmp_path):
+    run = interrupted(tiny(trainer={"epochs": 2}), tmp_path, epochs=1)
+    (tmp_path / "latest").symlink_to(run)
+    resumed = resume_run(tmp_path / "latest").run_dir
+    assert manifest(resumed)["resumed_from"] == str(run / "checkpoints" / "last.pt")
+
+
 def test_a_damaged_best_beside_a_good_last_is_left_behind_with_a_warning(tmp_path, caplog):
     config = scripted([1.0, 2.0], epochs=3)
     run = interrupted(config, tmp_path, epochs=2)
@@ -430,7 +502,8 @@ def test_an_emergency_checkpoint_is_refused_and_the_good_one_named(tmp_path):
         train(tiny(), tmp_path, resume=run / "checkpoints" / "emergency.pt")
     text = str(raised.value)
     assert "was written when training failed, for diagnosis" in text
-    assert f"resume from {run / 'checkpoints' / 'last.pt'}" in text
+    assert f"for diagnosis; usable: {run / 'checkpoints' / 'best.pt'} (epoch 1, step 3), " in text
+    assert text.endswith(f"{run / 'checkpoints' / 'last.pt'} (epoch 1, step 3)")
 
 
 def test_a_damaged_checkpoint_is_refused_before_a_run_exists_and_best_still_works(tmp_path):
@@ -457,8 +530,9 @@ def test_a_path_to_nothing_is_named(tmp_path):
 
 def test_a_run_that_made_no_checkpoint_is_named(tmp_path):
     run = interrupted(tiny(), tmp_path, epochs=0)
-    with pytest.raises(CheckpointError, match=r"has no checkpoints/last\.pt"):
+    with pytest.raises(CheckpointError) as raised:
         resume_run(run)
+    assert str(raised.value).endswith(f"; trainlattice train {run}/config.yaml starts it again")
 
 
 def test_a_run_whose_last_checkpoint_is_gone_is_named_with_what_is_usable(tmp_path):

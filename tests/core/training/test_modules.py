@@ -30,6 +30,7 @@ from trainlattice.diagnostics.errors import (
     UsageError,
 )
 from trainlattice.runs.evaluation import evaluate_run
+from trainlattice.training.mode import Parts
 from trainlattice.training.supervised import Supervised
 
 pytestmark = pytest.mark.torch
@@ -483,3 +484,26 @@ def test_a_callback_whose_state_nobody_could_load_costs_no_training(tmp_path, st
     with pytest.raises(CheckpointWriteError, match=r"the state of the callback 'extra#2' cannot be saved"):
         train(line(trainer={"epochs": 5}), tmp_path, extra_callbacks=[Callback(), callback])
     assert callback.steps == 0
+
+
+def test_components_of_other_kinds_have_their_states_saved_by_place_or_role():
+    class Kept:
+        def state_dict(self):
+            return {}
+
+        def load_state_dict(self, state):
+            return None
+
+    alone, first, second, by_role = (Kept() for _ in range(4))
+    others = {
+        "a": alone,
+        "b": [first, object(), second],
+        "c": {"teacher": by_role, "plain": 1},
+        "d": object(),
+    }
+    assert Parts({}, {}, None, others=others).stateful() == {
+        "other/a": alone,
+        "other/b/0": first,
+        "other/b/2": second,
+        "other/c/teacher": by_role,
+    }

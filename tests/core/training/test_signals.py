@@ -28,7 +28,13 @@ from support.runs import (
     train,
     trained,
 )
-from trainlattice import Callback, register_dataset, register_model, resume_run
+from trainlattice import (
+    Callback,
+    register_dataset,
+    register_model,
+    register_postprocessor,
+    resume_run,
+)
 from trainlattice.contracts.records import DatasetContract
 from trainlattice.data import Splits
 from trainlattice.diagnostics.errors import Interruption, RunInterrupted, RunTerminated
@@ -283,6 +289,35 @@ def test_a_validation_is_left_after_the_batch_in_which_the_signal_came(tmp_path)
     seen = ValBatches()
     interrupt(config(), tmp_path, signal.SIGTERM, "on_batch_end val", 2, seen)
     assert seen.count == 2
+
+
+@register_postprocessor("batches_so_far")
+class BatchesSoFar:
+    """Its state changes in a validation too."""
+
+    def __init__(self):
+        self.count = 0
+
+    def __call__(self, value):
+        self.count += 1
+        return value
+
+    def state_dict(self):
+        return {"count": self.count}
+
+    def load_state_dict(self, state):
+        self.count = state["count"]
+
+
+def test_whatever_has_a_state_has_that_of_before_the_validation_that_was_left(tmp_path):
+    counted = {"name": "batches_so_far", "inputs": {"value": "pred"}, "output": "same"}
+    found = {**config(), "postprocess": [counted]}
+    whole = train(found, tmp_path / "whole", extra_callbacks=[Callback()]).run_dir
+    run = interrupt(found, tmp_path, signal.SIGTERM, "on_batch_end val", 2)
+    held = checkpoint(run)
+    batches = held["trainer"]["global_step"] * held["config"]["trainer"]["accumulate"]
+    assert held["states"]["postprocess/batches_so_far"] == {"count": batches}
+    assert_continues_as(whole, run, found, tmp_path)
 
 
 def test_a_signal_that_comes_when_the_run_ends_anyway_lets_it_end(tmp_path, whole):

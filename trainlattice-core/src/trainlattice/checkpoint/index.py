@@ -37,5 +37,5 @@ def read_index(directory: Path) -> dict[str, list[Entry]]:
         return {}
     except (ValueError, KeyError, TypeError, AttributeError, OSError, RecursionError) as error:
         raise CheckpointError(
-            f"{path} cannot be understood ({error}); it is written by trainlattice"
+            f"{path} cannot be understood ({error}); without it, checkpoints are checked by the checksums in them"
         ) from None

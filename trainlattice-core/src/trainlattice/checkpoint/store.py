@@ -26,6 +26,7 @@ from trainlattice.checkpoint.durable import digest, discard, second_name, sync_d
 from trainlattice.checkpoint.format import Checkpoint
 from trainlattice.checkpoint.index import INDEX, Entry, read_index
 from trainlattice.checkpoint.names import EMERGENCY, LAST, NOT_FINITE
+from trainlattice.checkpoint.peek import peek
 from trainlattice.checkpoint.seal import own_fault, save_sealed
 from trainlattice.diagnostics.errors import CheckpointError, CheckpointWriteError
 
@@ -73,7 +74,8 @@ class CheckpointStore:
             if reason is None:
                 raise
             raise CheckpointWriteError(
-                f"{self.directory / names[0]} could not be written: {reason}; earlier checkpoints are as they were"
+                f"{self.directory / names[0]} could not be written: {reason}"
+                + "; earlier checkpoints are as they were" * self.directory.is_dir()
             ) from error
         return [self.directory / name for name in names]
 
@@ -225,23 +227,39 @@ def alternatives(path: Path) -> str:
     """Other checkpoints beside this one that are as they were written and can be resumed from."""
     if not path.parent.is_dir():
         return ""
+    good = usable(path.parent, but=path.name)
+    return f"; usable: {', '.join(good)}" if good else "; there is no other usable checkpoint beside it"
+
+
+def usable(directory: Path, *, but: str = "") -> list[str]:
+    """The checkpoints of a directory that are as they were written and can be resumed from, each with its place.
+
+    :param but: the name of one to leave out.
+    """
     try:
-        index = read_index(path.parent)
+        index = read_index(directory)
     except CheckpointError:
-        return ""
+        index = {}  # each file then stands for itself
     good = []
-    for name, entries in sorted(index.items()):
-        other = path.parent / name
-        if name in (path.name, EMERGENCY, NOT_FINITE) or not other.is_file():
+    for other in sorted(directory.glob("*.pt")):
+        if other.name in (but, EMERGENCY, NOT_FINITE) or other.name.startswith("."):
             continue
         try:
-            sha256, _ = digest(other)
+            place = _place_of_whole(other, index.get(other.name))
         except OSError:
             continue
-        matching = [entry for entry in entries if entry.sha256 == sha256]
-        if matching:
-            good.append(f"{other} (epoch {matching[0].epoch}, step {matching[0].global_step})")
-    return f"; usable: {', '.join(good)}" if good else "; there is no other usable checkpoint beside it"
+        if place is not None:
+            good.append(f"{other} (epoch {place[0]}, step {place[1]})")
+    return good
+
+
+def _place_of_whole(path: Path, entries: list[Entry] | None) -> tuple[int, int] | None:
+    """Epoch and step of a checkpoint whose bytes are those that were written; None for any other file."""
+    if entries is None:
+        seen = peek(path) if own_fault(path) is None else None
+        return (seen.epoch, seen.global_step) if seen is not None and seen.kind == "resume" else None
+    sha256, _ = digest(path)
+    return next(((e.epoch, e.global_step) for e in entries if e.sha256 == sha256), None)
 
 
 def checkpoint_of(path: Path) -> Path:

@@ -59,7 +59,7 @@ def list_checkpoints(path: Path, as_json: bool) -> None:
         click.echo(f"{found.directory} holds no checkpoint")
     if found.leftovers:
         names = ", ".join(path.name for path in found.leftovers)
-        click.echo(f"\nof saves that did not end, removed by the next one: {names}")
+        click.echo(f"\nof saves that did not end, removed by the next one of this run: {names}")
 
 
 @checkpoint.command("verify", epilog="Example: trainlattice checkpoint verify runs/20261004-120000_digits")

@@ -12,6 +12,7 @@ from typing import Any, TextIO
 
 import click
 
+from trainlattice.runs import save_requests
 from trainlattice.version import __version__
 
 # Name -> file that holds the command, and its line in --help: help imports none of them.
@@ -101,7 +102,8 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a name that the locale cannot show is no reason to fail
             stream.reconfigure(errors="backslashreplace")
-    code = run(sys.argv[1:])
+    with save_requests.answered():
+        code = run(sys.argv[1:])
     for stream in (sys.stdout, sys.stderr):
         try:
             if stream is not None:
@@ -114,6 +116,11 @@ def main() -> None:
 def run(arguments: list[str]) -> int:
     """Runs a command line; its exit code."""
     show_traceback = "--traceback" in arguments
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        _tell("error: the current directory was deleted; change to one that exists")
+        return 2
     try:
         code = cli.main(arguments, prog_name="trainlattice", standalone_mode=False)
         return code if isinstance(code, int) else 0

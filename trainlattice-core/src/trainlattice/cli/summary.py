@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import shlex
 import sys
+from contextlib import suppress
+from pathlib import Path
 
 import click
 
@@ -18,13 +20,18 @@ def command_line() -> str:
 
 
 def print_summary(result: RunResult) -> None:
-    """Best metric and where, time, run directory, how to go on."""
-    if result.run_dir is None:
-        return
+    """Best metric and where, time, run directory, how to go on. That nobody can read it makes no failure of a run
+    that is complete."""
+    if result.run_dir is not None:
+        with suppress(OSError):
+            _print(result, result.run_dir)
+
+
+def _print(result: RunResult, run_dir: Path) -> None:
     best = f"none: {result.monitor} was never finite" if result.validated else "none: there was no validation"
     if result.best_metric is not None:
         best = f"{result.monitor} {result.best_metric:.6g} at epoch {result.best_epoch}"
-    directory = display_path(result.run_dir)
+    directory = display_path(run_dir)
     lines = [
         ("best", best),
         ("time", f"{_duration(result.seconds)}, {result.global_step} optimizer steps{_skipped(result)}"),
@@ -45,6 +52,8 @@ def _how_to_go_on(result: RunResult, directory: str) -> str:
     assert result.run_dir is not None
     if not (result.run_dir / "checkpoints" / LAST).is_file():
         return "not possible: weights or the optimizer's state were not finite, see checkpoints/nonfinite.pt"
+    if result.lr == 0 and _more(result):
+        return "not worthwhile: the learning rate has come down to 0; a longer schedule needs a new run"
     return f"trainlattice resume {shlex.quote(directory)}{_more(result)}"
 
 

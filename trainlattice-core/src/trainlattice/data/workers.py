@@ -9,6 +9,7 @@ import os
 import signal
 import threading
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any, Literal, cast
 
 import torch
@@ -17,7 +18,7 @@ from torch.utils.data import DataLoader, Dataset
 from trainlattice.diagnostics.errors import TrainLatticeError
 
 StartMethod = Literal["fork", "spawn", "forkserver"]
-_TO_THE_GROUP = {getattr(signal, name) for name in ("SIGTERM", "SIGUSR1") if hasattr(signal, name)}
+_TO_THE_GROUP = {getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGUSR1") if hasattr(signal, name)}
 
 
 def worker_batches(
@@ -33,8 +34,6 @@ def worker_batches(
     :param places: what each batch is fetched by, in order; None if ``fetch`` is an iterable dataset of batches.
     """
     context = multiprocessing.get_context(start_method)
-    if context.get_start_method() == "forkserver":
-        _start_server()
     shield = _Shield(context)
     loader = DataLoader(
         cast("Dataset[Any]", fetch),
@@ -47,7 +46,9 @@ def worker_batches(
     )
     atexit.register(shield.lift)
     try:
-        yield from loader
+        with _born_shielded(context.get_start_method()):
+            batches = iter(loader)
+        yield from batches
     except TrainLatticeError as error:
         # torch raises it again with the traceback of the loader process as its message.
         raise type(error)(str(error).rstrip().rpartition("\n")[2].partition(": ")[2]) from None
@@ -72,7 +73,7 @@ class _Shield:
         if hasattr(signal, "SIGUSR1"):
             signal.signal(signal.SIGUSR1, signal.SIG_IGN)
         if hasattr(signal, "pthread_sigmask"):
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, _TO_THE_GROUP)  # the fork server blocks them
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, _TO_THE_GROUP)  # see _born_shielded
         threading.Thread(target=_end_with_parent, name="trainlattice-parent", daemon=True).start()
 
     def _terminate(self, number: int, frame: object) -> None:
@@ -90,14 +91,22 @@ def _end_with_parent() -> None:
     os._exit(1)
 
 
-def _start_server() -> None:
-    """Starts the fork server if there is none, with what a run answers itself blocked. A signal to the whole group
-    would end it, and torch's loader processes end when the process that forked them does."""
-    from multiprocessing import forkserver, resource_tracker  # Windows has neither
-
-    resource_tracker.ensure_running()  # it unblocks them
+@contextmanager
+def _born_shielded(start_method: str) -> Iterator[None]:
+    """What is started inside begins with what a run answers itself blocked: a signal to the whole group would end
+    a loader process that has no handler yet, or the fork server, and torch's loader processes with it."""
+    if not hasattr(signal, "pthread_sigmask"):  # Windows knows no signals to a group
+        yield
+        return
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _TO_THE_GROUP)
     try:
-        forkserver.ensure_running()
+        if start_method != "fork":
+            from multiprocessing import forkserver, resource_tracker
+
+            resource_tracker.ensure_running()  # ignores what ends others, and unblocks it here
+            signal.pthread_sigmask(signal.SIG_BLOCK, _TO_THE_GROUP)
+            if start_method == "forkserver":
+                forkserver.ensure_running()
+        yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)

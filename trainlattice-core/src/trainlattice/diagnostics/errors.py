@@ -77,10 +77,6 @@ class WallTimeReached(Interruption, SystemExit):
         self.code = 13
 
 
-class ConsoleClosedError(BrokenPipeError):
-    """Whoever read our standard output is gone."""
-
-
 class OutOfMemoryError(TrainLatticeError):
     """The device has not enough memory for a step."""
 

@@ -90,6 +90,8 @@ def _directory(path: Path) -> Path:
         return path
     if path.name == run.checkpoints.name and (path.absolute().parent / "manifest.json").is_file():
         return path  # of a run that has saved nothing yet
+    if run.manifest.is_file():
+        raise CheckpointError(f"{run.checkpoints} does not exist; {path} holds no checkpoint")
     raise CheckpointError(f"{path} is no run directory and holds no checkpoint")
 
 

@@ -176,12 +176,12 @@ def _environment(run: RunDirectory, manifest: dict[str, Any]) -> dict[str, Any]:
 
 
 def _code(manifest: dict[str, Any]) -> dict[str, Any]:
-    """Components by section and plugins by id."""
+    """Components by section and plugins by id. Where a file lies is left out: its digest says what it is."""
 
     def by(key: str, records: Any) -> dict[str, Any]:
         found = records if isinstance(records, list) else []
         return {
-            str(record.get(key)): {k: v for k, v in record.items() if k != key}
+            str(record.get(key)): {k: v for k, v in record.items() if k not in (key, "file")}
             for record in found
             if isinstance(record, dict)
         }

@@ -103,7 +103,8 @@ def execute_run(
             trainer.fit()
             trainer.event("end", status="finished")
     manifest.update(status="finished", finished=now(), **_progress(trainer.state))
-    result = _result(run.path, trainer.state, config.trainer.monitor, time.perf_counter() - started)
+    seconds = time.perf_counter() - started
+    result = _result(run.path, trainer.state, config.trainer.monitor, seconds, lr=trainer.next_lr)
     hooks.trainlattice_run_finished(run=info, outcome=_outcome(result))
     return result
 
@@ -156,10 +157,7 @@ def _recorded_failure(manifest: Manifest, trainer: Trainer, hooks: Any, info: Ru
         except TrainLatticeError as unwritten:
             logger.warning("%s", unwritten)
         ended = f"{status}: {error}" if isinstance(error, WallTimeReached) else status
-        if (info.directory / "checkpoints" / LAST).is_file():
-            logger.info("%s; to continue: trainlattice resume %s", ended, shlex.quote(str(info.directory)))
-        else:
-            logger.info("%s before the first checkpoint; the run directory is %s", ended, info.directory)
+        logger.info("%s", _how_to_go_on(ended, info))
         try:
             hooks.trainlattice_run_failed(run=info, error=error)
         except BaseException:
@@ -167,6 +165,18 @@ def _recorded_failure(manifest: Manifest, trainer: Trainer, hooks: Any, info: Ru
         if error is not raised:
             raise error from raised
         raise
+
+
+def _how_to_go_on(ended: str, run: RunInfo) -> str:
+    directory = shlex.quote(str(run.directory))
+    if (run.directory / "checkpoints" / LAST).is_file():
+        return f"{ended}; to continue: trainlattice resume {directory}"
+    if not run.directory.is_dir():
+        return f"{ended}, and its directory {directory} is gone"
+    if run.resumed_from is not None:
+        return f"{ended} before its first checkpoint; from where it began: trainlattice resume {directory}"
+    config = shlex.quote(str(run.directory / "config.yaml"))
+    return f"{ended} before its first checkpoint; to start it again: trainlattice train {config}"
 
 
 def _size(built: Built) -> str:
@@ -200,7 +210,9 @@ def _progress(state: TrainerState) -> dict[str, Any]:
     }
 
 
-def _result(run_dir: Path | None, state: TrainerState, monitor: str, seconds: float) -> RunResult:
+def _result(
+    run_dir: Path | None, state: TrainerState, monitor: str, seconds: float, *, lr: float | None = None
+) -> RunResult:
     return RunResult(
         run_dir,
         "finished",
@@ -214,6 +226,7 @@ def _result(run_dir: Path | None, state: TrainerState, monitor: str, seconds: fl
         seconds,
         state.skipped_steps,
         state.samples,
+        lr,
     )
 
 

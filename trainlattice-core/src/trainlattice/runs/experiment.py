@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from trainlattice.config.resolve import Resolution, resolve_file, resolve_mapping
 from trainlattice.diagnostics.errors import CheckpointError, ConfigError, PluginError
+from trainlattice.runs import save_requests
 from trainlattice.runs.directory import RunDirectory, run_of_checkpoint
 from trainlattice.runs.manifest import read_manifest
 from trainlattice.runs.provenance import pins_of_changed, require_installed
@@ -89,6 +90,11 @@ def run_of(path: Path | str) -> RunDirectory:
     if run is None:
         if not path.exists():
             raise CheckpointError(f"{path} does not exist; give a run directory or a checkpoint inside one")
+        if path.suffix in (".yaml", ".yml"):
+            raise CheckpointError(
+                f"{path} is a configuration; give a run directory or a checkpoint inside one, or begin a run: "
+                f"trainlattice train {path}"
+            )
         raise CheckpointError(
             f"{path} has no config.yaml; give a run directory or a checkpoint inside one, or name the "
             f"configuration: trainlattice train CONFIG --resume {path}"
@@ -104,11 +110,12 @@ def execute(
     command: str | None,
 ) -> RunResult:
     """Builds and trains a configuration that was checked."""
-    from trainlattice.runs.execute import execute_run  # imports torch: only now, since all is well
+    with save_requests.answered():
+        from trainlattice.runs.execute import execute_run  # imports torch: only now, since all is well
 
-    return execute_run(
-        resolution,
-        resume=Path(resume) if resume is not None else None,
-        extra_callbacks=extra_callbacks,
-        command=command,
-    )
+        return execute_run(
+            resolution,
+            resume=Path(resume) if resume is not None else None,
+            extra_callbacks=extra_callbacks,
+            command=command,
+        )

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trainlattice.contracts.metric_records import RECORDS_SCHEMA
-from trainlattice.diagnostics.errors import ConsoleClosedError, TrainLatticeError
+from trainlattice.diagnostics.errors import TrainLatticeError
 
 if TYPE_CHECKING:
     from trainlattice.training.trainer import Trainer
@@ -52,13 +52,12 @@ class RunRecords:
             self._show(console_line(record, self._epochs))
 
     def _show(self, line: str) -> None:
-        """A console that is full or absent is no reason to stop; one that was closed is."""
+        """A console that is full, absent or closed is no reason to stop."""
         try:
             print(line, flush=True)
-        except BrokenPipeError as error:
-            raise ConsoleClosedError(*error.args) from None
-        except (OSError, ValueError):
+        except (OSError, ValueError) as error:
             self._console = False
+            logger.warning("standard output takes no more (%s); the records go on in %s", error, self._path)
 
     def flush(self) -> None:
         """Every record is on disk when this returns."""
@@ -106,12 +105,13 @@ class WarningRecords(logging.Handler):
         self._recording = False
 
     def emit(self, record: logging.LogRecord) -> None:
-        if self._recording:  # a callback that was told of this record warned in turn
+        if self._recording:  # writing the record led to a warning in turn
             return
         self._recording = True
         try:
-            self.trainer.event("warning", message=record.getMessage())
-        except Exception:  # the warning may come while an error is handled, and must not take its place
+            content = {"event": "warning", "message": record.getMessage()}
+            self.trainer.recorder.put_aside("event", content)
+        except Exception:  # a full disk, a message that cannot be formatted: as other handlers of the log do
             self.handleError(record)
         finally:
             self._recording = False

@@ -18,6 +18,7 @@ class RunResult:
     :param validated: whether there was a validation at all.
     :param skipped_steps: windows that updated nothing.
     :param samples: that training has seen, those of the runs it continues included.
+    :param lr: of the step that would come next; 0 where a schedule has run out.
     :param seconds: wall time of the training, from the first step to the last checkpoint.
     """
 
@@ -33,3 +34,4 @@ class RunResult:
     seconds: float
     skipped_steps: int = 0
     samples: int = 0
+    lr: float | None = None

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import logging
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from trainlattice.checkpoint.format import Checkpoint
-from trainlattice.checkpoint.names import BEST, LAST, step_name
-from trainlattice.checkpoint.store import CheckpointStore, checkpoint_of, load
+from trainlattice.checkpoint.index import read_index
+from trainlattice.checkpoint.names import BEST, EMERGENCY, LAST, NOT_FINITE, step_name
+from trainlattice.checkpoint.store import CheckpointStore, checkpoint_of, load, usable
 from trainlattice.config.compatibility import changes
 from trainlattice.config.resolve import Resolution
 from trainlattice.config.resolved import ResolvedConfig
@@ -79,6 +81,10 @@ class ResumePoint:
         """
         run = run_of_checkpoint(self.path)
         saved = read_manifest(run).get("data") if run is not None and run.manifest.is_file() else None
+        if saved is None:
+            logger.warning(
+                "no manifest beside %s says what data it is of: whether this is it was not checked", self.path
+            )
         for name, now in data.items():
             before = saved.get(name) if isinstance(saved, dict) else None
             if not isinstance(before, dict):
@@ -150,9 +156,7 @@ def find_resume_point(path: Path, resolution: Resolution) -> ResumePoint:
     checkpoint = load(path)
     _tell_of_a_run_under_way(path)
     if checkpoint.kind != "resume":
-        raise CheckpointError(
-            f"{path} was written when training failed, for diagnosis; resume from {path.parent / 'last.pt'}"
-        )
+        raise CheckpointError(f"{path} was written when training failed, for diagnosis; {_instead_of(path)}")
     given = resolution.config.as_plain()
     require_installed(checkpoint.components, str(path))
     # Before the values: a schema that changed gives values that nobody wrote.
@@ -167,7 +171,10 @@ def find_resume_point(path: Path, resolution: Resolution) -> ResumePoint:
             f"{path} belongs to another configuration; these values may not change on resume:\n{lines}"
         )
     for change in found:
-        logger.info("changed on resume: %s", change)
+        if (
+            change.path != "plugins.local"
+        ):  # where files lie; what is in them was compared with the components
+            logger.info("changed on resume: %s", change)
     return ResumePoint(path, checkpoint, frozenset(change.path for change in found))
 
 
@@ -226,7 +233,7 @@ def _checkpoint_in_chain(path: Path) -> Path:
     while path.is_dir() and path.resolve() not in seen:
         seen.add(path.resolve())
         run = RunDirectory(path)
-        if (run.checkpoints / LAST).is_file() or not run.manifest.is_file():
+        if not run.manifest.is_file() or _holds_checkpoint(run):
             break
         parent = read_manifest(run).get("resumed_from")
         if not isinstance(parent, str):
@@ -238,4 +245,33 @@ def _checkpoint_in_chain(path: Path) -> Path:
                 path = before.checkpoints / path.name
     if path != start:
         logger.info("%s saved no checkpoint: it is resumed from where it began, %s", start, path)
-    return checkpoint_of(path).absolute()
+    if path.is_dir() and not _holds_checkpoint(RunDirectory(path)) and (path / "config.yaml").is_file():
+        raise CheckpointError(f"{path} holds no checkpoint to resume from; {_anew(path)} starts it again")
+    return checkpoint_of(path).resolve()
+
+
+def _holds_checkpoint(run: RunDirectory) -> bool:
+    """Whether it has saved one to resume from, also if last.pt is gone and another must be named. A best.pt alone
+    was carried over."""
+    if any(path.name not in (BEST, EMERGENCY, NOT_FINITE) for path in run.checkpoints.glob("[!.]*.pt")):
+        return True
+    try:
+        return LAST in read_index(run.checkpoints)
+    except CheckpointError:
+        return False
+
+
+def _anew(run: Path) -> str:
+    return f"trainlattice train {shlex.quote(str(run / 'config.yaml'))}"
+
+
+def _instead_of(path: Path) -> str:
+    """What to resume from where this checkpoint is for diagnosis only."""
+    good, run = usable(path.parent, but=path.name), run_of_checkpoint(path)
+    if good:
+        return f"usable: {', '.join(good)}"
+    if run is None:
+        return "there is no other usable checkpoint beside it"
+    if run.manifest.is_file() and read_manifest(run).get("resumed_from"):
+        return f"trainlattice resume {shlex.quote(str(run.path))} goes on from where its run began"
+    return f"{_anew(run.path)} starts its run again"

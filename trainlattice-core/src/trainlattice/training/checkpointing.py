@@ -31,11 +31,12 @@ class Boundary:
     that is saved meanwhile does them again when it is resumed."""
 
     rng: dict[str, Any]
-    callbacks: dict[str, Any]
+    states: dict[str, Any]
+    """Of all but models, losses and updates: these a validation leaves alone."""
 
     @classmethod
-    def here(cls, callbacks: CallbackList) -> Boundary:
-        return cls(capture_rng(), host_copy(callbacks.state_dict()))
+    def here(cls, trainer: Trainer) -> Boundary:
+        return cls(capture_rng(), host_copy(capture(_beside(trainer.parts, trainer.mode, trainer.callbacks))))
 
 
 @dataclass(frozen=True)
@@ -74,9 +75,9 @@ class Checkpointer:
         could load."""
         for name, callback in trainer.callbacks.named:
             self.store.require_storable(callback.state_dict(), f"the state of the callback {name!r}")
-        for name, held in _stateful(trainer.parts, trainer.mode, trainer.callbacks).items():
-            if not name.startswith(("model/", "update/", "callbacks")):  # torch's own, and large
-                self.store.require_storable(held.state_dict(), f"the state of {name}")
+        losses = trainer.parts.loss_modules()
+        for name, held in {**losses, **trainer.parts.stateful(), "mode": trainer.mode}.items():
+            self.store.require_storable(held.state_dict(), f"the state of {name}")
 
     def checkpoint(
         self, trainer: Trainer, boundary: Boundary | None = None, *, kind: str = "resume"
@@ -87,7 +88,7 @@ class Checkpointer:
         """
         states = capture(_stateful(trainer.parts, trainer.mode, trainer.callbacks))
         if boundary is not None:
-            states["callbacks"] = boundary.callbacks
+            states |= boundary.states
         return Checkpoint(
             states={
                 **states,
@@ -172,6 +173,9 @@ def _stateful(parts: Parts, mode: Mode, callbacks: CallbackList) -> dict[str, St
     models = {f"model/{role}": model for role, model in parts.models.items()}
     updates = {f"update/{role}": update for role, update in parts.updates.items()}
     loss = parts.loss_modules()
-    others = {f"other/{name}": held for name, held in parts.others.items() if hasattr(held, "state_dict")}
-    others |= parts.postprocess.stateful()
-    return {**models, **loss, **updates, **others, "mode": mode, "callbacks": callbacks}
+    return {**models, **loss, **updates, **_beside(parts, mode, callbacks)}
+
+
+def _beside(parts: Parts, mode: Mode, callbacks: CallbackList) -> dict[str, Stateful]:
+    """What has a state besides models, losses and updates."""
+    return {**parts.stateful(), "mode": mode, "callbacks": callbacks}

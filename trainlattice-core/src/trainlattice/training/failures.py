@@ -13,7 +13,7 @@ def translated(error: BaseException) -> TrainLatticeError | None:
         return None
     if isinstance(error, (SystemExit, GeneratorExit)):
         return TrainLatticeError(f"a component ended the program: {type(error).__name__}({error})")
-    if type(error) is BrokenPipeError or type(error).__module__.startswith("click."):
+    if isinstance(error, BrokenPipeError) or type(error).__module__.startswith("click."):
         # These would be taken for a closed terminal, or for a wish of the command line.
         return TrainLatticeError(f"a component raised {type(error).__name__}: {error}")
     if isinstance(error, torch.OutOfMemoryError):

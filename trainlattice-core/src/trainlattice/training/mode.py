@@ -77,6 +77,19 @@ class Parts:
         """The losses that are modules, by the name of their state."""
         return self.terms.modules() if self.terms is not None else {}
 
+    def stateful(self) -> dict[str, Any]:
+        """Components of other kinds and post-processors that have a state, by its name."""
+        held: dict[str, Any] = {}
+        for section, built in self.others.items():
+            if hasattr(built, "state_dict"):
+                held[f"other/{section}"] = built
+            elif isinstance(built, Mapping):
+                held |= {f"other/{section}/{role}": part for role, part in built.items()}
+            elif isinstance(built, list):
+                held |= {f"other/{section}/{index}": part for index, part in enumerate(built)}
+        held = {name: part for name, part in held.items() if hasattr(part, "state_dict")}
+        return held | self.postprocess.stateful()
+
     def modules(self) -> list[nn.Module]:
         """The models, and the losses and post-processors that are modules."""
         return [*self.models.values(), *self.loss_modules().values(), *self.postprocess.modules()]

@@ -34,6 +34,8 @@ class Recorder:
         self.observers = list(observers)
         self.observed = False
         """Whether callbacks are told: from on_run_start to finalize."""
+        self._untold: list[dict[str, Any]] = []
+        self._telling = False
 
     @property
     def here(self) -> tuple[int, int]:
@@ -58,11 +60,25 @@ class Recorder:
         self.sink.write(record)
         return record
 
+    def put_aside(self, kind: str, content: Mapping[str, Any]) -> None:
+        """Writes a record of which callbacks are told before the next one: it may come at any point, also in the
+        middle of a step, from any thread. What comes of telling them is written, and told to nobody."""
+        record = self.put(kind, content)
+        if self.observed and not self._telling:
+            self._untold.append(record)
+
     def tell(self, record: Mapping[str, Any]) -> None:
-        """Shows a record to the callbacks."""
-        if self.observed:
-            for call in self.observers:
-                call(self.trainer, record)
+        """Shows a record to the callbacks, after those that were put aside."""
+        aside, self._untold = self._untold, []
+        if not self.observed:
+            return
+        self._telling = True
+        try:
+            for told in (*aside, record):
+                for call in self.observers:
+                    call(self.trainer, told)
+        finally:
+            self._telling = False
 
     def event(self, event: str, at: tuple[int, int] | None = None, **details: Any) -> None:
         """

@@ -150,6 +150,11 @@ class Trainer:
         """Whether every epoch or step that the settings ask for has been taken."""
         return is_complete(self.settings, self.state)
 
+    @property
+    def next_lr(self) -> float:
+        """Of the first optimizer, for the step that comes next."""
+        return self._first_update().next_lr
+
     def request_stop(self, reason: str) -> None:
         """Ends the run at the end of this epoch, after its checkpoint; the reason is recorded."""
         self.state.stop_requested = self.state.stop_requested or str(reason)
@@ -292,11 +297,11 @@ class Trainer:
         if not self.progress.windows:
             raise BatchError(f"the training data yields no batch in epoch {self._epoch_number}")
         self._guard.require_clean()
-        self.boundary = Boundary.here(self.callbacks)
+        self.boundary = Boundary.here(self)
         self._phase_boundary("train", "end")
         found = {**self.progress.means.compute(), **self.metrics["train"].compute()}
         metrics = {f"train_{name}": value for name, value in found.items()}
-        return metrics | self.progress.summary() | self._memory() | {"lr": self._next_lr()}
+        return metrics | self.progress.summary() | self._memory() | {"lr": self.next_lr}
 
     def _require_training_mode(self) -> None:
         """Somebody may have left a model in eval mode. Submodules that its author froze in it stay so."""
@@ -447,7 +452,7 @@ class Trainer:
 
     def _validate_inside_epoch(self) -> None:
         with self.progress.paused():
-            self.boundary = Boundary.here(self.callbacks)
+            self.boundary = Boundary.here(self)
             value, improved = self._validate_once(at="step")
             self.boundary = None
             if value is not None:
@@ -529,9 +534,6 @@ class Trainer:
 
     def _first_update(self) -> Update:
         return next(iter(self.parts.updates.values()))
-
-    def _next_lr(self) -> float:
-        return self._first_update().next_lr
 
     def _memory(self) -> dict[str, float]:
         if self.strategy.device.type != "cuda":
