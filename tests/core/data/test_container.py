@@ -1,6 +1,9 @@
 """The data container."""
 
+from collections import namedtuple
+from dataclasses import dataclass
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -37,10 +40,66 @@ def test_tensors_move_to_the_device_and_other_values_stay():
     assert container["input/names"] == ["a", "b"]
 
 
+def test_what_lists_tuples_and_dicts_hold_moves_too():
+    x = torch.ones(2)
+    container = container_of({"boxes": [x, (x, 3)], "words": {"ids": x}})
+    move(container, torch.device("meta"))
+    boxes, words = container["input/boxes"], container["input/words"]
+    assert [type(boxes), type(boxes[1]), boxes[1][1]] == [list, tuple, 3]
+    assert {t.device.type for t in (boxes[0], boxes[1][0], words["ids"])} == {"meta"}
+
+
+@dataclass
+class Fields:
+    image: Any
+    target: Any
+
+
+class Graph:
+    """A type that moves itself."""
+
+    def __init__(self, nodes: Any, **more: Any) -> None:
+        self.nodes = nodes
+        self.__dict__.update(more)
+
+    def __len__(self) -> int:
+        return 7
+
+    def to(self, device: Any) -> "Graph":
+        return Graph(**{name: value.to(device) for name, value in self.__dict__.items()})
+
+
+def test_fields_of_a_dataclass_or_named_tuple_are_as_those_of_a_dict():
+    a, b, c = torch.ones(1), torch.ones(2), torch.ones(3)
+    assert container_of(Fields(a, b)) == {"input/image": a, "target": b}
+    three = namedtuple("three", "left right target")
+    assert container_of(three(a, b, c)) == {"input/left": a, "input/right": b, "target": c}
+    pair = namedtuple("pair", "x y")
+    assert container_of(pair(a, b)) == {"input": a, "target": b}
+
+
+@pytest.mark.parametrize("name", ["target", "y"])
+def test_a_type_that_moves_itself_is_the_input_as_a_whole(name):
+    graph = Graph(torch.ones(5), **{name: torch.ones(4)})
+    container = container_of(graph)
+    assert container["input"] is graph
+    assert batch_size(container) == 4
+    move(container, torch.device("meta"))
+    assert container["input"].nodes.device.type == container["target"].device.type == "meta"
+
+
+def test_the_size_of_a_batch_without_a_tensor_is_its_length():
+    assert batch_size(container_of(Graph(torch.ones(5)))) == 7
+
+
+def test_a_tensor_is_an_input_without_a_target():
+    x = torch.ones(3, 2)
+    assert container_of(x) == {"input": x}
+
+
 @pytest.mark.parametrize(
     ("batch", "form"),
     [
-        (torch.ones(2), "a Tensor"),
         ((torch.ones(2),), "a tuple of 1"),
         ([torch.ones(2)] * 3, "a list of 3"),
         (None, "a NoneType"),
@@ -48,7 +107,7 @@ def test_tensors_move_to_the_device_and_other_values_stay():
 )
 def test_a_batch_of_another_form_is_refused_and_the_form_named(batch, form):
     with pytest.raises(
-        BatchError, match=rf"a pair \(input, target\) or a dict, and this dataset yields {form}$"
+        BatchError, match=rf"a dataclass or a type with to\(device\), and this dataset yields {form}$"
     ):
         container_of(batch)
 

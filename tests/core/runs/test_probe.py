@@ -117,7 +117,7 @@ def test_a_loss_that_cannot_take_the_batch_is_refused(tmp_path):
     ("sample", "says"),
     [
         ((torch.ones(4), torch.tensor(0), torch.tensor(1)), "this dataset yields a list of 3"),
-        (torch.ones(4), "this dataset yields a Tensor"),
+        (torch.ones(4), "the loss 'cross_entropy' needs the key 'target'; the batch has 'input'"),
         (
             {"image": torch.ones(4), "target": torch.tensor(0)},
             "the model needs the key 'input'; the batch has",

@@ -6,7 +6,8 @@ epochs), ``weight`` (how much the batch counts in means), then what is computed:
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Sized
+from dataclasses import fields, is_dataclass
 from typing import Any
 
 import torch
@@ -17,12 +18,17 @@ from trainlattice.diagnostics.errors import TrainLatticeError
 Container = dict[str, Any]
 
 
+_FORMS = "a batch is a pair (input, target), a dict, a dataclass or a type with to(device), and this dataset yields"
+
+
 class BatchError(TrainLatticeError):
     """A batch of a form that no container can be made from."""
 
 
 def container_of(batch: Any) -> Container:
-    """A batch ``(input, target)`` or a dict of fields, where it is.
+    """The container of a batch, where it is: ``(input, target)``, a dict of fields, a dataclass, or a named tuple
+    of other than two fields. A tensor, and any other type with a method ``to(device)``, is the ``input`` as a
+    whole, and its attribute ``target`` or ``y``, if it has one, the target.
 
     :raises BatchError: for anything else.
     """
@@ -30,8 +36,15 @@ def container_of(batch: Any) -> Container:
         return {_key(str(key)): value for key, value in batch.items()}
     if isinstance(batch, Sequence) and len(batch) == 2:
         return {"input": batch[0], "target": batch[1]}
+    if isinstance(batch, tuple) and hasattr(batch, "_fields"):
+        return {_key(name): value for name, value in zip(batch._fields, batch, strict=True)}
+    if hasattr(batch, "to"):
+        target = None if isinstance(batch, Tensor) else getattr(batch, "target", getattr(batch, "y", None))
+        return {"input": batch} if target is None else {"input": batch, "target": target}
+    if is_dataclass(batch):
+        return {_key(field.name): getattr(batch, field.name) for field in fields(batch)}
     form = f"a {type(batch).__name__}" + (f" of {len(batch)}" if isinstance(batch, Sequence) else "")
-    raise BatchError(f"a batch is a pair (input, target) or a dict, and this dataset yields {form}")
+    raise BatchError(f"{_FORMS} {form}")
 
 
 def move(container: Container, device: torch.device, dtype: torch.dtype | None = None) -> None:
@@ -44,13 +57,16 @@ def move(container: Container, device: torch.device, dtype: torch.dtype | None =
 
 
 def batch_size(container: Container) -> int:
-    """Number of samples: the length of the first tensor with a dimension.
+    """Number of samples: the length of the first tensor with a dimension, else that of an input of its own type.
 
     :raises BatchError: if there is none.
     """
     for value in container.values():
         if isinstance(value, Tensor) and value.dim() > 0:
             return len(value)
+    whole = container.get("input")
+    if isinstance(whole, Sized) and hasattr(whole, "to") and not isinstance(whole, Tensor):
+        return len(whole)
     raise BatchError(f"no tensor with a batch dimension among the keys {', '.join(container) or '(none)'}")
 
 
@@ -74,4 +90,10 @@ def _to(value: Any, device: torch.device, dtype: torch.dtype | None) -> Any:
     if isinstance(value, Tensor):
         narrows = value.dtype == torch.float64 and dtype is not None
         return value.to(device, dtype if narrows else value.dtype, non_blocking=True)
-    return value.to(device) if hasattr(value, "to") else value
+    if hasattr(value, "to"):
+        return value.to(device)
+    if type(value) in (list, tuple):  # such as the boxes of each image
+        return type(value)(_to(item, device, dtype) for item in value)
+    if type(value) is dict:
+        return {key: _to(item, device, dtype) for key, item in value.items()}
+    return value

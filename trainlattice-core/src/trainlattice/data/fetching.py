@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.utils.data import default_collate
 
+from trainlattice.data.collation import collate_of
 from trainlattice.data.seeding import HostRng, mixed_seed, seed_host
 from trainlattice.data.splits import MapDataset
 
@@ -29,7 +29,8 @@ class Place(NamedTuple):
 
 
 class BatchFetcher:
-    """Fetches batches: by the dataset's own ``fetch_batch``, else sample by sample and collated.
+    """Fetches batches: by the dataset's own ``fetch_batch``, else sample by sample and collated, by its own
+    ``collate_fn`` if it has one.
 
     A dataset that draws random numbers (augmentation) sees generators of Python, torch and NumPy that are seeded
     by (seed, epoch, position in the epoch): what it draws does not depend on loader processes or on where a run
@@ -45,6 +46,7 @@ class BatchFetcher:
         self.seed = seed
         self.check = check
         self.stochastic: bool | None = getattr(dataset, "stochastic", None)
+        self._collate = collate_of(dataset)
         self._fetch_batch = getattr(dataset, "fetch_batch", None)
 
     def __call__(self, place: Place) -> Any:
@@ -88,7 +90,7 @@ class BatchFetcher:
             raise RuntimeError(
                 f"a {type(self.dataset).__name__} raised StopIteration for a sample"
             ) from error
-        return default_collate(samples)
+        return self._collate(samples)
 
     def _seed(self, place: Place, offset: int) -> None:
         seed_host(mixed_seed(self.seed, place.epoch, place.start + offset))

@@ -16,7 +16,8 @@ from trainlattice.contracts.records import DatasetContract
 class MapDataset(Sized, Protocol):
     """Data with a length and a sample at each index; any ``torch.utils.data.Dataset`` with both is one.
 
-    A sample is ``(input, target)`` or a dict. A dataset may also have ``fetch_batch(indices)``, which takes
+    A sample is ``(input, target)``, a dict or a dataclass; with ``collate_fn(samples)``, which makes the batch, it
+    may be anything. A dataset may also have ``fetch_batch(indices)``, which takes
     an int64 tensor ``[B]`` and returns a whole batch: it is then used instead of fetching and collating
     samples one by one. An attribute ``stochastic`` says whether it draws random numbers (augmentation); without
     it that is found out.

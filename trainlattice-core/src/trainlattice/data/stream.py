@@ -9,9 +9,10 @@ from contextlib import contextmanager
 from itertools import islice
 from typing import Any
 
-from torch.utils.data import IterableDataset, default_collate, get_worker_info
+from torch.utils.data import IterableDataset, get_worker_info
 from torch.utils.data._utils import worker as worker_module
 
+from trainlattice.data.collation import collate_of
 from trainlattice.data.container import BatchError
 from trainlattice.data.fetching import Check
 from trainlattice.data.seeding import mixed_seed, seeded
@@ -122,7 +123,7 @@ class StreamSource:
         samples = list(islice(iter(spare(self.dataset) if self.num_workers else self.dataset), 2))
         if not samples:
             raise BatchError("the dataset yields no sample")
-        return default_collate(samples)
+        return collate_of(self.dataset)(samples)
 
 
 class _Batches(IterableDataset[Any]):
@@ -159,7 +160,7 @@ class _Batches(IterableDataset[Any]):
             self.dataset.load_state_dict(copy.deepcopy(self.state))  # type: ignore[attr-defined]
         worker = get_worker_info()
         index, count = (worker.id, worker.num_workers) if worker is not None else (0, 1)
-        chunks = self._chunks()
+        chunks, collate = self._chunks(), collate_of(self.dataset)
         number = self.first
         while True:
             with seeded(mixed_seed(self.seed, number)), _unaware_of_workers():
@@ -167,7 +168,7 @@ class _Batches(IterableDataset[Any]):
             if chunk is None or (len(chunk) < self.batch_size and self.drop_last):
                 return
             if (number - self.first) % count == index:
-                batch = default_collate(chunk)
+                batch = collate(chunk)
                 if self.check is not None:
                     self.check(batch, None)
                 yield (batch, self.dataset.state_dict()) if self.tells_state else batch  # type: ignore[attr-defined]
