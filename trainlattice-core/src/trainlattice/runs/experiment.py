@@ -18,6 +18,7 @@ from trainlattice.runs.provenance import pins_of_changed, require_installed
 from trainlattice.runs.result import RunResult
 
 if TYPE_CHECKING:
+    from trainlattice.runs.dry_run import DryRun
     from trainlattice.training.callbacks import Callback
 
 
@@ -55,6 +56,17 @@ def run_experiment(
     """As :func:`run_from_file`, for a configuration given as plain data."""
     resolution = resolve_mapping(config, overrides, local_files=local_files)
     return execute(resolution, resume=resume, extra_callbacks=extra_callbacks, command=command)
+
+
+def dry_run_file(
+    path: Path | str, *, overrides: Sequence[str] = (), local_files: Sequence[Path | str] = ()
+) -> DryRun:
+    """Builds what a YAML file says, takes one batch through every phase and says what the run would be. Creates
+    nothing; arguments and errors are those of :func:`run_from_file`."""
+    resolution = resolve_file(path, overrides, local_files=local_files)
+    from trainlattice.runs.dry_run import dry_run  # imports torch: only now, since all is well
+
+    return dry_run(resolution)
 
 
 def resume_run(

@@ -10,9 +10,11 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from trainlattice.contracts.settings import TrainerSettings
 from trainlattice.data.container import Container, move
 from trainlattice.training.metrics import PhaseMetrics
-from trainlattice.training.mode import Measured, Mode, Phase, Window
+from trainlattice.training.mode import Measured, Mode, Parts, Phase, Window, parameter_dtype
+from trainlattice.training.precision import autocast
 from trainlattice.training.update import Outcome, Update
 
 Weighting = Literal["samples", "fixed"]
@@ -82,6 +84,31 @@ class Stepper:
         self.guarded = guarded
         self.metrics = metrics
         self.fixed_share = 1.0 / accumulate if weighting == "fixed" else None
+
+    @classmethod
+    def of(
+        cls,
+        settings: TrainerSettings,
+        mode: Mode,
+        parts: Parts,
+        device: torch.device,
+        *,
+        keeps_containers: bool,
+        metrics: PhaseMetrics | None = None,
+    ) -> Stepper:
+        """As the section ``trainer`` says."""
+        return cls(
+            mode,
+            parts.updates,
+            autocast(settings.precision, device),
+            device,
+            parameter_dtype(parts),
+            accumulate=settings.accumulate,
+            weighting=settings.accumulate_weighting,
+            keeps_containers=keeps_containers,
+            guarded=parts.modules() if settings.nonfinite == "skip" else (),
+            metrics=metrics,
+        )
 
     def run(self, window: Window) -> StepResult:
         """One step of the run.

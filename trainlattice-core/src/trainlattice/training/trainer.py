@@ -101,16 +101,12 @@ class Trainer:
         self.steps_per_epoch = steps_per_epoch(train, settings.accumulate)
         self._dtype = parameter_dtype(parts)
         self._autocast = autocast(settings.precision, strategy.device)
-        self._stepper = Stepper(
+        self._stepper = Stepper.of(
+            settings,
             mode,
-            parts.updates,
-            self._autocast,
+            parts,
             strategy.device,
-            self._dtype,
-            accumulate=settings.accumulate,
-            weighting=settings.accumulate_weighting,
             keeps_containers=bool(self.callbacks.on_batch_end),
-            guarded=parts.modules() if settings.nonfinite == "skip" else (),
             metrics=self.metrics["train"],
         )
         self._guard = services.guard or FiniteGuard("continue", strategy.device)

@@ -42,7 +42,7 @@ class Update:
         self.guard = guard if scaler is None and guard is not None and guard.watches else None
         self.grad_norm: Tensor | None = None
         self.applied_lr = self.next_lr
-        self._parameters = [p for group in optimizer.param_groups for p in group["params"]]
+        self.parameters = [p for group in optimizer.param_groups for p in group["params"]]
         self._defers = (
             self.guard is not None
             and self.guard.policy == "stop"
@@ -89,9 +89,9 @@ class Update:
         if self.scaler is not None:
             self.scaler.unscale_(self.optimizer)
         if self.max_grad_norm is not None:
-            self.grad_norm = self.strategy.clip(self._parameters, self.max_grad_norm)
+            self.grad_norm = self.strategy.clip(self.parameters, self.max_grad_norm)
         if self.guard is not None:
-            gradients = [p.grad for p in self._parameters if p.grad is not None]
+            gradients = [p.grad for p in self.parameters if p.grad is not None]
             self.guard.inspect(losses, gradients, self.grad_norm)
             if not self._defers and self.guard.refuses_now():
                 return "skipped as not finite"
