@@ -92,3 +92,25 @@ def test_B29_a_resumed_run_leaves_the_files_of_the_first_as_they_were(tmp_path: 
     assert digests(first) == before
     epochs = [record["epoch"] for record in joined_records(second) if record["type"] == "epoch"]
     assert epochs == [1, 2, 3, 4, 5]
+
+
+def test_B28_a_checkpoint_that_was_written_in_the_background_ends_where_it_was_taken(tmp_path: Path) -> None:
+    """Its event comes after a step that it does not know and that has its number: a skipped one."""
+
+    def write(name: str, *lines: dict[str, Any], **manifest: Any) -> Path:
+        run = tmp_path / name
+        (run / "checkpoints").mkdir(parents=True)
+        (run / "manifest.json").write_text(json.dumps(manifest))
+        text = "".join(json.dumps({"epoch": 1, **line}) + "\n" for line in lines)
+        (run / "metrics.jsonl").write_text(text)
+        return run
+
+    skipped = {"type": "event", "event": "skipped_step", "step": 8}
+    saved = {"type": "event", "event": "checkpoint", "step": 8, "files": ["last.pt"], "records": 2}
+    batch = {"type": "batch", "step": 8}
+    first = write("first", {"type": "event", "event": "start", "step": 0}, batch, skipped, saved)
+    (first / "checkpoints" / "last.pt").touch()
+    begin = {"type": "event", "event": "resume", "step": 8}
+    second = write("second", begin, skipped, resumed_from=str(first / "checkpoints" / "last.pt"))
+    found = [record.get("event", "batch") for record in joined_records(second)]
+    assert found == ["start", "batch", "resume", "skipped_step"]

@@ -230,13 +230,17 @@ def test_the_exit_code_does_not_depend_on_stderr(tmp_path: Path) -> None:
         assert subprocess.run(command, shell=True, cwd=tmp_path, timeout=60).returncode == 2
 
 
-def test_a_damaged_index_is_a_clear_error(tmp_path: Path) -> None:
+def test_a_damaged_index_is_told_of_and_costs_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     result = train_t1(tmp_path, table([1.0], [1.0]))
     assert result.run_dir is not None
     index = result.run_dir / "checkpoints" / "index.json"
     for content in ('{"files": {"last.pt": []}}', '{"files": {"last.pt": [{"sha256": 5}]}}', "[" * 100_000):
         index.write_text(content)
-        assert run(["resume", str(result.run_dir)]) == 2
+        assert run(["resume", str(result.run_dir)]) == 0
+        assert f"{index} cannot be understood" in capsys.readouterr().err
+        assert run(["checkpoint", "verify", str(result.run_dir)]) == 1
 
 
 def test_training_in_a_directory_that_was_deleted_is_no_traceback(tmp_path: Path) -> None:

@@ -20,9 +20,17 @@ from trainlattice.contracts.metric_records import records_schema
 
 RECORD = Draft7Validator(records_schema())
 TIMES = frozenset(
-    {"time", "steps_per_sec", "samples_per_sec", "epoch_seconds", "data_seconds", "train_samples_per_sec"}
+    {
+        "time",
+        "steps_per_sec",
+        "samples_per_sec",
+        "epoch_seconds",
+        "data_seconds",
+        "train_samples_per_sec",
+        "records",
+    }
 )
-"""Fields of records that no two runs share."""
+"""Fields of records that no two runs share, or no two parts of one."""
 
 
 def tiny(**sections: Mapping[str, Any] | None) -> dict[str, Any]:

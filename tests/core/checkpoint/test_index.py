@@ -4,8 +4,7 @@ import json
 
 import pytest
 
-from trainlattice.checkpoint.index import Entry, read_index
-from trainlattice.diagnostics.errors import CheckpointError
+from trainlattice.checkpoint.index import Entry, index_fault, read_index
 
 
 def test_a_directory_without_an_index_has_an_empty_one(tmp_path):
@@ -24,13 +23,14 @@ def test_entries_are_read_in_their_order(tmp_path):
 @pytest.mark.parametrize(
     "text", ["", "{", "[]", "{}", '{"files": []}', '{"files": {"last.pt": [{"size": 1}]}}', "\ufffd"]
 )
-def test_an_index_that_cannot_be_understood_is_named(tmp_path, text):
+def test_an_index_that_cannot_be_understood_stands_for_none_with_a_warning(tmp_path, caplog, text):
     (tmp_path / "index.json").write_text(text, encoding="utf-8")
-    with pytest.raises(CheckpointError, match=r"index\.json cannot be understood"):
-        read_index(tmp_path)
+    assert read_index(tmp_path) == {}
+    assert "index.json cannot be understood" in caplog.text
+    assert index_fault(tmp_path).startswith("cannot be understood (")
 
 
-def test_an_index_that_is_not_text_is_named(tmp_path):
+def test_an_index_that_is_not_text_stands_for_none_too(tmp_path, caplog):
     (tmp_path / "index.json").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(CheckpointError, match=r"index\.json cannot be understood"):
-        read_index(tmp_path)
+    assert read_index(tmp_path) == {}
+    assert "index.json cannot be understood" in caplog.text

@@ -340,9 +340,14 @@ def test_paths_that_hold_no_checkpoint_are_named(cli, run, tmp_path, command):
         assert said.code == 2
         assert str(path) in said.err
         assert "Traceback" not in said.err
+
+
+def test_without_an_index_that_can_be_understood_each_file_stands_for_itself(cli, run):
     (run / "checkpoints" / "index.json").write_text("{")
-    said = cli("checkpoint", command, run)
-    assert (said.code, "index.json cannot be understood" in said.err) == (2, True)
+    assert files(cli, "list", run)["last.pt"]["state"] == "unlisted"
+    found = files(cli, "verify", run, code=1)
+    assert (found["last.pt"]["verdict"], found["index.json"]["verdict"]) == ("unlisted", "damaged")
+    assert found["index.json"]["note"].startswith("cannot be understood (")
 
 
 def test_list_of_a_file_names_the_run_directory(cli, run):

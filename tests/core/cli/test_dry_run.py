@@ -11,8 +11,8 @@ from support.configs import write_tiny
 
 pytest.importorskip("torch")
 
-from support.by_hand import line  # noqa: E402
-from trainlattice.runs.experiment import dry_run_file  # noqa: E402
+from support.by_hand import line
+from trainlattice.runs.experiment import dry_run_file
 
 pytestmark = pytest.mark.torch
 

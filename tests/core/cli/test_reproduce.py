@@ -88,6 +88,16 @@ def test_a_chain_with_another_length_is_run_again_from_its_directory_alone(
     assert checkpoint(rerun)["budget"] == checkpoint(run)["budget"] == 6
 
 
+def test_a_chain_whose_first_part_ended_inside_an_epoch_is_run_again_in_one_piece(
+    cli: Callable[..., Any], tmp_path: Path, temporary: Path
+) -> None:
+    """The first part's closing validation and its part of an epoch are no records of the whole."""
+    first = train(tiny(trainer={"max_steps": 4}), tmp_path).run_dir
+    second = resume_run(first, overrides=["trainer.max_steps=6"]).run_dir
+    said = cli("runs", "reproduce", second)
+    assert said.code == 0, said.out
+
+
 def test_a_run_that_was_interrupted_is_compared_up_to_its_checkpoint(
     cli: Callable[..., Any], temporary: Path, tmp_path: Path
 ):

@@ -412,3 +412,27 @@ def test_a_run_that_fails_before_its_first_checkpoint_says_how_to_start_it_again
     )
     (run / "local" / "act.py").write_text(CALLBACK)
     assert cli("train", run / "config.yaml").code == 0
+
+
+@pytest.mark.parametrize(
+    ("limits", "offered"),
+    [
+        ({"epochs": "2"}, ["trainer.epochs=4"]),
+        ({"epochs": "null", "max_steps": "6"}, ["trainer.max_steps=12"]),
+        ({"epochs": "null", "max_samples": "40"}, ["trainer.max_samples=80"]),
+        ({"epochs": "3", "max_steps": "4"}, ["trainer.max_steps=8"]),
+        ({"epochs": "2", "max_steps": "6"}, ["trainer.epochs=4", "trainer.max_steps=12"]),
+    ],
+)
+def test_the_way_to_train_on_raises_what_was_reached(
+    cli: Callable, project: Path, limits: dict[str, str], offered: list[str]
+):
+    settings = [part for name, value in limits.items() for part in ("--set", f"trainer.{name}={value}")]
+    said = cli("train", "tiny.yaml", *settings)
+    line = next(line.strip() for line in said.out.splitlines() if line.startswith("  resume "))
+    words = shlex.split(line)[2:]
+    assert words[2:] == [part for setting in offered for part in ("--set", setting)]
+    nothing = cli(*words[:2])
+    assert f"nothing is left to train; {' '.join(words[2:])} trains on" in nothing.out
+    assert cli(*words).code == 0
+    assert len(list((project / "runs").iterdir())) == 2

@@ -3,9 +3,19 @@
 import logging
 
 import pytest
+import torch
 
 from support.by_hand import line
-from support.runs import checkpoint, manifest, train
+from support.runs import (
+    InterruptAtStep,
+    assert_identical,
+    checkpoint,
+    manifest,
+    run_dirs,
+    tiny,
+    train,
+    weights,
+)
 from trainlattice import Callback, Options, register_callback
 from trainlattice.runs.process import is_alive, this_process
 
@@ -103,3 +113,27 @@ def test_a_run_that_is_still_under_way_is_named(tmp_path, caplog):
     run = train(config(1, epochs=1), tmp_path / "over").run_dir
     train(config(1, epochs=2), tmp_path / "over", resume=run)
     assert "is under way" not in caplog.text
+
+
+@pytest.mark.parametrize("method", ["on_run_start", "on_checkpoint", "state_dict", "finalize"])
+def test_what_a_callback_draws_beside_the_training_leaves_it_alone(tmp_path, method):
+    """Such as samples that it will show: a run that is resumed draws them at other moments."""
+
+    class Draws(Callback):
+        pass
+
+    def draw(self, *arguments):
+        assert torch.rand(3).shape == (3,)
+        return {}
+
+    setattr(Draws, method, draw)
+    found = tiny(model={"name": "mlp", "input_dim": 4, "hidden_dims": [8], "dropout": 0.5, "num_classes": 3})
+    found["checkpoint"] = {"every_steps": 1}
+    plain = train(found, tmp_path / "plain").run_dir
+    straight = train(found, tmp_path / "straight", extra_callbacks=[Draws()]).run_dir
+    assert_identical(weights(straight), weights(plain))
+    with pytest.raises(KeyboardInterrupt):
+        train(found, tmp_path / "parts", extra_callbacks=[Draws(), InterruptAtStep(4)])
+    (first,) = run_dirs(tmp_path / "parts")
+    resumed = train(found, tmp_path / "parts", resume=first, extra_callbacks=[Draws()]).run_dir
+    assert_identical(weights(resumed), weights(plain))

@@ -507,3 +507,42 @@ def test_components_of_other_kinds_have_their_states_saved_by_place_or_role():
         "other/b/2": second,
         "other/c/teacher": by_role,
     }
+
+
+class Plain(Options):
+    rate: float = 1.0
+
+
+@register_scheduler("keeps_its_options", options=Plain)
+class KeepsItsOptions(LambdaLR):
+    """LRScheduler saves all its attributes."""
+
+    def __init__(self, options, optimizer):
+        self.options = options
+        super().__init__(optimizer, lambda step: options.rate)
+
+
+class KeepsAnObject(nn.Linear):
+    def get_extra_state(self):
+        return Plain()
+
+    def set_extra_state(self, state):
+        return None
+
+
+register_model("keeps_an_object")(lambda: KeepsAnObject(4, 3))
+
+
+@pytest.mark.parametrize(
+    ("sections", "what"),
+    [
+        ({"scheduler": {"name": "keeps_its_options"}}, "the state of the optimizer, with its schedule,"),
+        ({"model": {"name": "keeps_an_object"}}, "the extra state of the model"),
+    ],
+)
+def test_a_state_that_nobody_could_load_costs_no_training(tmp_path, sections, what):
+    config = {**tiny(), **sections}
+    with pytest.raises(CheckpointWriteError, match=f"{what} cannot be saved"):
+        train(config, tmp_path)
+    (run,) = run_dirs(tmp_path)
+    assert records(run, "batch") == []

@@ -309,6 +309,26 @@ class BatchesSoFar:
         self.count = state["count"]
 
 
+@register_model("counts_calls")
+class CountsCalls(Drawing):
+    """A buffer that a validation changes too."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("seen", torch.zeros((), dtype=torch.int64))
+
+    def forward(self, x):
+        self.seen += len(x)
+        return super().forward(x)
+
+
+def test_buffers_that_a_validation_changes_are_as_before_it_when_it_is_left(tmp_path):
+    found = {**config(), "model": {"name": "counts_calls"}}
+    whole = train(found, tmp_path / "whole", extra_callbacks=[Callback()]).run_dir
+    run = interrupt(found, tmp_path, signal.SIGTERM, "on_batch_end val", 2)
+    assert_continues_as(whole, run, found, tmp_path)
+
+
 def test_whatever_has_a_state_has_that_of_before_the_validation_that_was_left(tmp_path):
     counted = {"name": "batches_so_far", "inputs": {"value": "pred"}, "output": "same"}
     found = {**config(), "postprocess": [counted]}

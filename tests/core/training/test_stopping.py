@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from support.by_hand import SCRIPT, scripted
+from support.by_hand import SCRIPT, line, scripted
 from support.runs import InterruptAfter, checkpoint, digests, interrupted, records, run_dirs, train
 from trainlattice.contracts.settings import EarlyStoppingSettings
 from trainlattice.training.state import TrainerState
@@ -171,3 +171,19 @@ def test_the_best_checkpoint_changes_only_on_a_real_improvement_also_over_a_resu
     assert (result.best_metric, result.best_epoch) == (pytest.approx(0.45), 5)
     assert checkpoint(result.run_dir, "best.pt")["trainer"]["epoch"] == 5
     assert digests(second / "checkpoints")["best.pt"] == best
+
+
+@pytest.mark.parametrize("ends", [{"max_steps": 5}, {"max_samples": 10}, {"max_steps": 6}])
+def test_a_run_that_ended_at_a_limit_goes_on_with_the_count_of_stale_validations(tmp_path, ends):
+    """Of two steps an epoch, a validation after each; 1 is the best, and nothing improves on it."""
+    points = {"x": [1.0] * 4, "y": [1.0] * 4, "val_x": [0.0], "val_y": [1.0], "batch_size": 2}
+    trainer = {"epochs": 20, "validate_every_steps": 1, "early_stopping": {"patience": 6}}
+    config = line(dataset=points, trainer=trainer)
+    whole = train(config, tmp_path / "whole").run_dir
+    config["trainer"] |= ends
+    first = train(config, tmp_path / "parts").run_dir
+    for name in ends:
+        config["trainer"].pop(name)
+    second = train(config, tmp_path / "parts", resume=first).run_dir
+    assert checkpoint(whole)["trainer"]["global_step"] == 8
+    assert checkpoint(second)["trainer"] == checkpoint(whole)["trainer"]

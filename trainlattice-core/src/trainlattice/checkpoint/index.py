@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
+import logging
 from dataclasses import dataclass
 from pathlib import Path
 
-from trainlattice.diagnostics.errors import CheckpointError
-
+logger = logging.getLogger(__name__)
 INDEX = "index.json"
 
 
@@ -21,12 +21,30 @@ class Entry:
     global_step: int
 
 
-def read_index(directory: Path) -> dict[str, list[Entry]]:
-    """The index of a directory of checkpoints; empty if there is none.
+class _DamagedError(Exception):
+    """An index that cannot be understood; the message says why."""
 
-    :raises CheckpointError: if it cannot be understood.
-    """
-    path = directory / INDEX
+
+def read_index(directory: Path) -> dict[str, list[Entry]]:
+    """The index of a directory of checkpoints; empty if there is none, and, with a warning, if it cannot be
+    understood: each file then stands for itself, by the checksum in it."""
+    try:
+        return _read(directory / INDEX)
+    except _DamagedError as error:
+        logger.warning("%s %s: files are checked by the checksums in them", directory / INDEX, error)
+        return {}
+
+
+def index_fault(directory: Path) -> str | None:
+    """Why the index of a directory cannot be understood; None if it can, or there is none."""
+    try:
+        _read(directory / INDEX)
+    except _DamagedError as error:
+        return str(error)
+    return None
+
+
+def _read(path: Path) -> dict[str, list[Entry]]:
     try:
         files = json.loads(path.read_text(encoding="utf-8"))["files"]
         index = {name: [Entry(**entry) for entry in entries] for name, entries in files.items()}
@@ -36,6 +54,4 @@ def read_index(directory: Path) -> dict[str, list[Entry]]:
     except FileNotFoundError:
         return {}
     except (ValueError, KeyError, TypeError, AttributeError, OSError, RecursionError) as error:
-        raise CheckpointError(
-            f"{path} cannot be understood ({error}); without it, checkpoints are checked by the checksums in them"
-        ) from None
+        raise _DamagedError(f"cannot be understood ({error})") from error

@@ -236,10 +236,7 @@ def usable(directory: Path, *, but: str = "") -> list[str]:
 
     :param but: the name of one to leave out.
     """
-    try:
-        index = read_index(directory)
-    except CheckpointError:
-        index = {}  # each file then stands for itself
+    index = read_index(directory)
     good = []
     for other in sorted(directory.glob("*.pt")):
         if other.name in (but, EMERGENCY, NOT_FINITE) or other.name.startswith("."):

@@ -52,20 +52,10 @@ def _how_to_go_on(result: RunResult, directory: str) -> str:
     assert result.run_dir is not None
     if not (result.run_dir / "checkpoints" / LAST).is_file():
         return "not possible: weights or the optimizer's state were not finite, see checkpoints/nonfinite.pt"
-    if result.lr == 0 and _more(result):
+    if result.lr == 0 and result.longer:
         return "not worthwhile: the learning rate has come down to 0; a longer schedule needs a new run"
-    return f"trainlattice resume {shlex.quote(directory)}{_more(result)}"
-
-
-def _more(result: RunResult) -> str:
-    """What a run that has done all it was asked to needs to train on; nothing for one that stopped before."""
-    if result.stop_reason is None:
-        return f" --set trainer.epochs={result.epoch * 2}"
-    if result.stop_reason.startswith("max_steps"):
-        return f" --set trainer.max_steps={result.global_step * 2}"
-    if result.stop_reason.startswith("max_samples"):
-        return f" --set trainer.max_samples={result.samples * 2}"
-    return ""
+    more = "".join(f" --set {setting}" for setting in result.longer)
+    return f"trainlattice resume {shlex.quote(directory)}{more}"
 
 
 def _duration(seconds: float) -> str:

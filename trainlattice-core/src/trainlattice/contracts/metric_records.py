@@ -67,7 +67,7 @@ def records_schema() -> dict[str, Any]:
             _record(
                 "validation",
                 "a validation",
-                required={"at": {"enum": ["epoch", "step"]}},
+                required={"at": {"enum": ["epoch", "step", "stop"]}},
                 optional={},
                 metrics=True,
             ),
@@ -77,6 +77,7 @@ def records_schema() -> dict[str, Any]:
                 required={"event": {"enum": list(EVENTS)}},
                 optional={
                     "files": {"type": "array", "items": {"type": "string"}},
+                    "records": {**_COUNT, "description": "lines before this one that the checkpoint follows"},
                     "reason": {"type": "string"},
                     "message": {"type": "string"},
                     "status": {"type": "string"},

@@ -144,6 +144,7 @@ def parse_record(line: bytes) -> Record | None:
         "step": int,
         "at": (str, type(None)),
         "files": (list, type(None)),
+        "records": (int, type(None)),
     }
     if not isinstance(record, dict) or not all(isinstance(record.get(k), kind) for k, kind in types.items()):
         return None
@@ -165,13 +166,14 @@ def _up_to(records: list[Record], step: int, name: str, *, later: list[Record]) 
     """The records that a checkpoint follows: those of earlier steps, and those of its own step that were written
     before it, or that no later run wrote again (a kill may fall between an epoch's end and its checkpoint)."""
     saved = [i for i, r in enumerate(records) if r["step"] == step and name in (r.get("files") or ())]
-    last = saved[-1] if saved else len(records)
+    # One that was written in the background is told of after records that it does not know.
+    last = records[saved[-1]].get("records", saved[-1]) if saved else len(records)
     again = {_key(record) for record in later if record["step"] == step}
 
     def stays(place: int, record: Record) -> bool:
         if record["step"] != step:
             return bool(record["step"] < step)
-        return place <= last if record["type"] == "event" else _key(record) not in again
+        return place < last if record["type"] == "event" else _key(record) not in again
 
     return [record for place, record in enumerate(records) if stays(place, record)]
 

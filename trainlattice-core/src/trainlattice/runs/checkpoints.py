@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from trainlattice.checkpoint.index import INDEX, read_index
+from trainlattice.checkpoint.index import INDEX, index_fault, read_index
 from trainlattice.checkpoint.inventory import File, Retention, Verified, inventory, leftovers, verify
 from trainlattice.diagnostics.errors import CheckpointError
 from trainlattice.runs.directory import RunDirectory
@@ -63,7 +63,8 @@ def verified(path: Path) -> list[Verified]:
     found = verify([file.path for file in inventory(directory)])
     if not found:
         raise CheckpointError(f"{directory} holds no checkpoint")
-    return found
+    fault = index_fault(directory)
+    return found if fault is None else [*found, Verified(directory / INDEX, "damaged", fault)]
 
 
 def inspected(path: Path) -> Inspection:

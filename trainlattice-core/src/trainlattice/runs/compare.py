@@ -242,7 +242,11 @@ def compare_records(a: Iterable[Record], b: Iterable[Record]) -> MetricDifferenc
 def _placed(records: Iterable[Record]) -> dict[tuple[Any, ...], Record]:
     """What was measured, by where it stands. A key that comes twice is numbered."""
     placed: dict[tuple[Any, ...], Record] = {}
+    records = list(records)
+    end = max((record["step"] for record in records), default=0)
     for record in records:
+        if record["step"] < end and (record.get("partial") or record.get("at") == "stop"):
+            continue  # the close of an earlier part of a chain: a run in one piece has none
         if record["type"] == "event" and record.get("event") != "skipped_step":
             continue
         key: tuple[Any, ...] = tuple(record.get(name) for name in _PLACE)

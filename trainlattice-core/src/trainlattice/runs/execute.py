@@ -16,6 +16,7 @@ from trainlattice.checkpoint.names import LAST
 from trainlattice.checkpoint.store import CheckpointStore
 from trainlattice.config.resolve import Resolution
 from trainlattice.config.snapshot import read_only
+from trainlattice.contracts.settings import TrainerSettings
 from trainlattice.diagnostics.errors import Interruption, TrainLatticeError, UsageError, WallTimeReached
 from trainlattice.plugin.lifecycle import RunInfo, RunOutcome
 from trainlattice.runs.build import Built, build
@@ -30,9 +31,11 @@ from trainlattice.runs.resume import ResumePoint, find_resume_point
 from trainlattice.training.callbacks import Callback, CallbackList
 from trainlattice.training.checkpointing import Checkpointer
 from trainlattice.training.failures import translated
-from trainlattice.training.length import total_steps
+from trainlattice.training.length import longer, total_steps
 from trainlattice.training.state import TrainerState
+from trainlattice.training.stopping import exhausted
 from trainlattice.training.trainer import Services, Trainer
+from trainlattice.training.validation import keeping_rng
 
 logger = logging.getLogger(__name__)
 
@@ -69,7 +72,10 @@ def execute_run(
     data = fingerprint(built.splits)
     if point is not None:
         point.require_same_data(data)
-    environment_text = json.dumps(environment(built.strategy.device), indent=2) + "\n"
+    surroundings = environment(built.strategy.device)
+    if point is not None:
+        point.tell_of_another_machine(surroundings)
+    environment_text = json.dumps(surroundings, indent=2) + "\n"
 
     def fill(run: RunDirectory) -> None:
         resumed_from = point.path if point else None
@@ -88,7 +94,8 @@ def execute_run(
                 if config.checkpoint.keep_best:
                     point.carry_best(CheckpointStore(run.checkpoints))
                 point.restore_progress(trainer)
-            hooks.trainlattice_run_created(run=info)
+            with keeping_rng():
+                hooks.trainlattice_run_created(run=info)
             logger.info("run directory: %s", run.path)
             logger.info("%s", _size(built))
             implementations = {role: update.implementation for role, update in built.parts.updates.items()}
@@ -104,7 +111,7 @@ def execute_run(
             trainer.event("end", status="finished")
     manifest.update(status="finished", finished=now(), **_progress(trainer.state))
     seconds = time.perf_counter() - started
-    result = _result(run.path, trainer.state, config.trainer.monitor, seconds, lr=trainer.next_lr)
+    result = _result(run.path, trainer.state, config.trainer, seconds, lr=trainer.next_lr)
     hooks.trainlattice_run_finished(run=info, outcome=_outcome(result))
     return result
 
@@ -211,14 +218,19 @@ def _progress(state: TrainerState) -> dict[str, Any]:
 
 
 def _result(
-    run_dir: Path | None, state: TrainerState, monitor: str, seconds: float, *, lr: float | None = None
+    run_dir: Path | None,
+    state: TrainerState,
+    settings: TrainerSettings,
+    seconds: float,
+    *,
+    lr: float | None = None,
 ) -> RunResult:
     return RunResult(
         run_dir,
         "finished",
         state.epoch,
         state.global_step,
-        monitor,
+        settings.monitor,
         state.best_metric,
         state.best_epoch,
         state.stop_reason,
@@ -227,6 +239,7 @@ def _result(
         state.skipped_steps,
         state.samples,
         lr,
+        tuple(longer(settings, state)),
     )
 
 
@@ -243,17 +256,19 @@ def _outcome(result: RunResult) -> RunOutcome:
 
 def _nothing_to_train(point: ResumePoint, resolution: Resolution) -> RunResult:
     state = point.state
+    early = exhausted(state, resolution.config.trainer.early_stopping)
     stopped = f" and stopped ({state.stop_reason})" if state.stop_reason else ""
-    ways = "raise trainer.epochs or trainer.max_steps" + ", or change trainer.early_stopping," * bool(stopped)
+    ways = [f"--set {setting}" for setting in longer(resolution.config.trainer, state)]
+    ways += ["a change of trainer.early_stopping, or of a length,"] * (early and not ways)
     logger.info(
-        "%s has completed %d epochs, %d steps%s: nothing is left to train; %s to train on",
+        "%s has completed %d epochs, %d steps%s: nothing is left to train; %s trains on",
         point.path,
         state.epoch,
         state.global_step,
         stopped,
-        ways,
+        " ".join(ways),
     )
-    return _result(None, state, resolution.config.trainer.monitor, 0.0)
+    return _result(None, state, resolution.config.trainer, 0.0)
 
 
 def _announce_budget(point: ResumePoint, built: Built, resolution: Resolution) -> None:

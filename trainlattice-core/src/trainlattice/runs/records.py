@@ -136,7 +136,7 @@ def _is_shown(record: Mapping[str, Any]) -> bool:
     kind = record["type"]
     if kind == "batch":
         return sys.stdout is not None and not sys.stdout.isatty()
-    return bool(kind == "epoch" or (kind == "validation" and record["at"] == "step"))
+    return bool(kind == "epoch" or (kind == "validation" and record["at"] != "epoch"))
 
 
 def console_line(record: Mapping[str, Any], epochs: int | None) -> str:

@@ -18,6 +18,7 @@ class RunResult:
     :param validated: whether there was a validation at all.
     :param skipped_steps: windows that updated nothing.
     :param samples: that training has seen, those of the runs it continues included.
+    :param longer: what it needs to train on, as ``KEY=VALUE``; empty if it ended before it was complete.
     :param lr: of the step that would come next; 0 where a schedule has run out.
     :param seconds: wall time of the training, from the first step to the last checkpoint.
     """
@@ -35,3 +36,4 @@ class RunResult:
     skipped_steps: int = 0
     samples: int = 0
     lr: float | None = None
+    longer: tuple[str, ...] = ()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import shlex
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from trainlattice.runs.directory import RunDirectory, run_of_checkpoint
 from trainlattice.runs.manifest import read_manifest, status_of
 from trainlattice.runs.process import is_alive
 from trainlattice.runs.provenance import component_records, drift, require_installed
+from trainlattice.runs.stored import stored_json
 from trainlattice.training.callbacks import CallbackList
 from trainlattice.training.checkpointing import restore_objects, restore_progress
 from trainlattice.training.length import is_complete
@@ -31,6 +33,15 @@ from trainlattice.training.stopping import exhausted
 from trainlattice.training.trainer import Trainer
 
 logger = logging.getLogger(__name__)
+_DECIDES_BITS = (
+    "torch_git",
+    "processor",
+    "torch_threads",
+    "float32_matmul_precision",
+    "deterministic_algorithms",
+    "cudnn_benchmark",
+    "device_name",
+)
 _LENGTH = frozenset(f"trainer.{name}" for name in LENGTHS)
 
 
@@ -110,14 +121,29 @@ class ResumePoint:
         restore_objects(built.parts, built.mode, callbacks, self.checkpoint, str(self.path))
 
     def restore_progress(self, trainer: Trainer) -> None:
-        """Goes to the step of the checkpoint. A run that had ended early, or whose early_stopping changed,
+        """Goes to the step of the checkpoint. A run that had stopped early, or whose early_stopping changed,
         counts stale validations from zero; the best value carries over. The checkpoint's tensors are let go."""
         restore_progress(trainer, self.checkpoint)
         self.checkpoint.states.clear()
         state = trainer.state
-        if self.early_stopping_changed or state.stop_reason is not None:
+        stopped_early = state.stop_reason is not None and exhausted(state, trainer.settings.early_stopping)
+        if self.early_stopping_changed or stopped_early:
             state.stale_validations, state.stop_requested = 0, None
         state.stop_reason = None
+
+    def tell_of_another_machine(self, environment: Mapping[str, Any]) -> None:
+        """What the last bits depend on, where it is not what the checkpoint's run had."""
+        run = run_of_checkpoint(self.path)
+        before = (stored_json(run.environment) if run is not None else None) or {}
+        for name in _DECIDES_BITS:
+            if before.get(name, environment[name]) != environment[name]:
+                logger.warning(
+                    "%s was %r in the run of %s and is %r here: the last bits may differ",
+                    name,
+                    before[name],
+                    self.path,
+                    environment[name],
+                )
 
     def carry_best(self, store: CheckpointStore) -> None:
         """The best checkpoint so far becomes the new run's, by a link or a copy. Where the run went on after the
@@ -255,10 +281,7 @@ def _holds_checkpoint(run: RunDirectory) -> bool:
     was carried over."""
     if any(path.name not in (BEST, EMERGENCY, NOT_FINITE) for path in run.checkpoints.glob("[!.]*.pt")):
         return True
-    try:
-        return LAST in read_index(run.checkpoints)
-    except CheckpointError:
-        return False
+    return LAST in read_index(run.checkpoints)
 
 
 def _anew(run: Path) -> str:

@@ -19,6 +19,7 @@ from trainlattice.data.order import ORDER_VERSION
 from trainlattice.diagnostics.errors import CheckpointError
 from trainlattice.training.callbacks import CallbackList
 from trainlattice.training.nonfinite import all_finite
+from trainlattice.training.validation import keeping_rng
 
 if TYPE_CHECKING:
     from trainlattice.training.mode import Mode, Parts
@@ -32,11 +33,23 @@ class Boundary:
 
     rng: dict[str, Any]
     states: dict[str, Any]
-    """Of all but models, losses and updates: these a validation leaves alone."""
+    """Of all but models, losses and updates."""
+    buffers: dict[str, dict[str, Any]]
+    """Of models and losses: their weights a validation leaves alone."""
 
     @classmethod
     def here(cls, trainer: Trainer) -> Boundary:
-        return cls(capture_rng(), host_copy(capture(_beside(trainer.parts, trainer.mode, trainer.callbacks))))
+        with keeping_rng() as rng:
+            states = capture(_beside(trainer.parts, trainer.mode, trainer.callbacks))
+        buffers = {name: dict(module.named_buffers()) for name, module in _states_of_modules(trainer.parts)}
+        return cls(rng, host_copy(states), host_copy(buffers))
+
+    def put_into(self, states: dict[str, Any]) -> dict[str, Any]:
+        """Captured states, with what they were between the two steps."""
+        for name, buffers in self.buffers.items():
+            kept = {key: value for key, value in buffers.items() if key in states[name]}
+            states[name] = {**states[name], **kept}
+        return {**states, **self.states}
 
 
 @dataclass(frozen=True)
@@ -75,6 +88,15 @@ class Checkpointer:
         could load."""
         for name, callback in trainer.callbacks.named:
             self.store.require_storable(callback.state_dict(), f"the state of the callback {name!r}")
+        for (
+            role,
+            update,
+        ) in trainer.parts.updates.items():  # the tensors of an optimizer's state are torch's own
+            held = {**update.state_dict(), "optimizer": update.optimizer.state_dict()["param_groups"]}
+            self.store.require_storable(held, f"the state of the {role}, with its schedule,")
+        for role, model in trainer.parts.models.items():
+            extra = {k: v for k, v in model.state_dict().items() if not isinstance(v, torch.Tensor)}
+            self.store.require_storable(extra, f"the extra state of the {role}")
         losses = trainer.parts.loss_modules()
         for name, held in {**losses, **trainer.parts.stateful(), "mode": trainer.mode}.items():
             self.store.require_storable(held.state_dict(), f"the state of {name}")
@@ -86,9 +108,10 @@ class Checkpointer:
 
         :param boundary: what is not to be taken as it is now, but as it was between two steps.
         """
+        rng = boundary.rng if boundary is not None else capture_rng()  # before a state_dict may draw
         states = capture(_stateful(trainer.parts, trainer.mode, trainer.callbacks))
         if boundary is not None:
-            states |= boundary.states
+            states = boundary.put_into(states)
         return Checkpoint(
             states={
                 **states,
@@ -97,7 +120,7 @@ class Checkpointer:
                 "metrics": trainer.metrics["train"].state_dict(),
             },
             trainer=trainer.state.state_dict(),
-            rng=boundary.rng if boundary is not None else capture_rng(),
+            rng=rng,
             config=self.config,
             order=ORDER_VERSION,
             budget=self.budget,
@@ -170,10 +193,14 @@ def _modules(parts: Parts) -> dict[str, nn.Module]:
 
 
 def _stateful(parts: Parts, mode: Mode, callbacks: CallbackList) -> dict[str, Stateful]:
-    models = {f"model/{role}": model for role, model in parts.models.items()}
     updates = {f"update/{role}": update for role, update in parts.updates.items()}
-    loss = parts.loss_modules()
-    return {**models, **loss, **updates, **_beside(parts, mode, callbacks)}
+    return {**dict(_states_of_modules(parts)), **updates, **_beside(parts, mode, callbacks)}
+
+
+def _states_of_modules(parts: Parts) -> list[tuple[str, nn.Module]]:
+    """Models and losses by the name of their state."""
+    models = [(f"model/{role}", model) for role, model in parts.models.items()]
+    return [*models, *parts.loss_modules().items()]
 
 
 def _beside(parts: Parts, mode: Mode, callbacks: CallbackList) -> dict[str, Stateful]:

@@ -31,6 +31,16 @@ def limit(settings: TrainerSettings, state: TrainerState) -> str | None:
     return None
 
 
+def longer(settings: TrainerSettings, state: TrainerState) -> list[str]:
+    """What a run that has reached its length needs to train on, as ``KEY=VALUE``: each limit twice as far."""
+    reached = (
+        ("epochs", settings.epochs, state.epoch),
+        ("max_steps", settings.max_steps, state.global_step),
+        ("max_samples", settings.max_samples, state.samples),
+    )
+    return [f"trainer.{name}={2 * now}" for name, most, now in reached if most is not None and now >= most]
+
+
 def is_over(settings: TrainerSettings, state: TrainerState, windows: int) -> bool:
     """Whether the run has ended, its last validation and its records included.
 

@@ -34,6 +34,8 @@ class Recorder:
         self.observers = list(observers)
         self.observed = False
         """Whether callbacks are told: from on_run_start to finalize."""
+        self.count = 0
+        """Records that were written."""
         self._untold: list[dict[str, Any]] = []
         self._telling = False
 
@@ -58,6 +60,7 @@ class Recorder:
             raise TrainLatticeError(f"a metric cannot be called {taken}: a record says so of itself")
         record = {**place, **content}
         self.sink.write(record)
+        self.count += 1
         return record
 
     def put_aside(self, kind: str, content: Mapping[str, Any]) -> None:

@@ -15,6 +15,7 @@ from trainlattice.contracts.settings import CheckpointSettings
 from trainlattice.diagnostics.errors import CheckpointWriteError, NonFiniteError, TrainLatticeError
 from trainlattice.training.checkpointing import Checkpointer
 from trainlattice.training.retention import Retention
+from trainlattice.training.validation import keeping_rng
 
 if TYPE_CHECKING:
     from trainlattice.training.trainer import Trainer
@@ -37,13 +38,14 @@ class Ended:
 
 
 class _Writing(NamedTuple):
-    """A checkpoint on its way: its names, the value that it is ranked by, the epoch and step of its record, and
-    where the run stood."""
+    """A checkpoint on its way: its names, the value that it is ranked by, the epoch and step of its record, where
+    the run stood, and how many records it had written."""
 
     names: list[str]
     value: float | None
     at: tuple[int, int]
     place: tuple[int, int, int]
+    records: int = 0
 
 
 class Saver:
@@ -73,7 +75,8 @@ class Saver:
     def require_storable(self) -> None:
         """What components would save is tried before the first step: a fault in it is to cost no training."""
         if self.checkpointer is not None:
-            self.checkpointer.require_storable(self.trainer)
+            with keeping_rng():
+                self.checkpointer.require_storable(self.trainer)
 
     def _place(self) -> tuple[int, int, int]:
         trainer = self.trainer
@@ -154,8 +157,9 @@ class Saver:
                     "over; a smaller optimizer.lr or trainer.max_grad_norm may help"
                 )
             names, value = [NOT_FINITE], None
-        checkpoint = checkpointer.checkpoint(trainer, trainer.boundary)
-        self._writing = _Writing(names, value, trainer.recorder.here, self._place())
+        with keeping_rng():
+            checkpoint = checkpointer.checkpoint(trainer, trainer.boundary)
+        self._writing = _Writing(names, value, trainer.recorder.here, self._place(), trainer.recorder.count)
         self._saved_at, self._saved_when = self._place(), time.monotonic()
         if self.settings.asynchronous:
             copy = host_copy(checkpoint.as_plain())
@@ -180,10 +184,11 @@ class Saver:
         if LAST in written.names:
             self._saved_here = written.place
         self.checkpointer.remove(self.retention.written(written.names, written.value))
-        for path in paths:
-            for call in self.trainer.callbacks.on_checkpoint:
-                call(self.trainer, path)
-        self.trainer.recorder.event("checkpoint", at=written.at, files=written.names)
+        with keeping_rng():  # a run that is resumed from this file does not hear of it
+            for path in paths:
+                for call in self.trainer.callbacks.on_checkpoint:
+                    call(self.trainer, path)
+        self.trainer.recorder.event("checkpoint", at=written.at, files=written.names, records=written.records)
 
     def emergency(self) -> None:
         """Diagnostic only."""

@@ -178,8 +178,11 @@ class Trainer:
         self._saver.begin()
         self._epoch_number = self.state.epoch
         try:
-            for call in self.callbacks.on_run_start:
-                call(self)
+            with (
+                keeping_rng()
+            ):  # also in a run that is resumed, whose random states are those of its checkpoint
+                for call in self.callbacks.on_run_start:
+                    call(self)
             self.recorder.observed = True
             self._saver.require_storable()
             self._stop_if_asked()
@@ -240,7 +243,7 @@ class Trainer:
         """After a limit, or an early stop between two epochs' ends. The checkpoint holds the position."""
         value, improved = None, False
         if self.val is not None:
-            value, improved = self._validate_once(at="step")
+            value, improved = self._validate_once(at="stop")
             metrics |= self.state.validation
         self.boundary = None
         self._ended = Ended(value, improved, None)
