@@ -47,7 +47,8 @@ class NamedParameter:
 
 
 def named_parameters(owners: Mapping[str, nn.Module], *, frozen: bool = False) -> list[NamedParameter]:
-    """Those that are trained, each once; of several modules with the module's name before theirs.
+    """Those that are trained, each once; where several modules have parameters, with the module's name before
+    theirs.
 
     :param frozen: those too that are not trained.
     """
@@ -56,12 +57,13 @@ def named_parameters(owners: Mapping[str, nn.Module], *, frozen: bool = False) -
 
 def _named(owners: Mapping[str, nn.Module]) -> Iterator[NamedParameter]:
     seen: set[int] = set()
+    several = sum(any(True for _ in module.parameters()) for module in owners.values()) > 1
     for prefix, module in owners.items():
         for path, owner in module.named_modules():
             for name, parameter in owner.named_parameters(recurse=False):
                 if id(parameter) not in seen:
                     seen.add(id(parameter))
-                    parts = (prefix if len(owners) > 1 else "", path, name)
+                    parts = (prefix if several else "", path, name)
                     yield NamedParameter(".".join(filter(None, parts)), parameter, owner)
 
 
