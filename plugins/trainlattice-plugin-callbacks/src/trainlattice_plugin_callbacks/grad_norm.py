@@ -16,8 +16,8 @@ from trainlattice_plugin_callbacks.parameters import parameters_of, require_matc
 
 
 class GradNorm(Callback):
-    """``grad_norm/<role>`` over all parameters of an optimizer, and ``grad_norm/<role>/<part>`` over some of them, in
-    batch records. Nothing waits for the device."""
+    """``grad_norm/<role>`` over all parameters of an optimizer and ``grad_norm/<role>/<part>`` over some of them.
+    Nothing waits for the device."""
 
     def __init__(self, options: GradNormOptions, parts: Parts) -> None:
         self.norm_type = math.inf if options.norm_type == "inf" else float(options.norm_type)

@@ -90,7 +90,7 @@ class WeightsAndGradients(Weights):
 
 
 def histogram(values: Tensor, bins: int) -> dict[str, Any]:
-    """Of the values that are finite: smallest, largest, mean, standard deviation (of these values, no estimate), and
+    """Of the values that are finite: smallest, largest, mean, standard deviation (of these, no estimate), and
     how many lie in each of ``bins`` intervals of equal width from ``edges[0]`` to ``edges[1]``. The last
     interval holds its upper end. Where all values are one, the intervals reach half to either side of it."""
     flat = values.detach().to("cpu", torch.float64).flatten()
