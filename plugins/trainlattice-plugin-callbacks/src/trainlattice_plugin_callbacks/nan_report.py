@@ -24,7 +24,7 @@ _NEVER = 1 << 62
 _LOOKS = 1 << 24
 """More than there are looks at tensors in one window: a moment is window * _LOOKS + look."""
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("trainlattice.callbacks.nan_report")
 
 
 class _Window(NamedTuple):
@@ -54,11 +54,14 @@ class NaNReport(Callback):
 
     def on_run_start(self, trainer: Trainer) -> None:
         self.trainer = trainer
-        modules = {**trainer.parts.models, **trainer.parts.loss_modules()}
-        for role, module in modules.items() if trainer.settings.compile is None else ():
-            self._watch_modules(role, module)
+        losses = trainer.parts.loss_modules()
+        for role, model in trainer.parts.models.items() if trainer.settings.compile is None else ():
+            self._watch_modules(role, model)
+        for role, loss in losses.items():
+            place = self._place(what="output", role=role, module="", type=type(loss).__name__)
+            self.handles.append(loss.register_forward_hook(partial(self._see_loss, place)))
         scaled = any(update.scaler is not None for update in trainer.parts.updates.values())
-        for role, module in modules.items() if not scaled else ():
+        for role, module in {**trainer.parts.models, **losses}.items() if not scaled else ():
             for name, parameter in module.named_parameters():
                 if parameter.requires_grad:
                     place = self._place(what="gradient", role=role, parameter=name)
@@ -104,6 +107,12 @@ class NaNReport(Callback):
 
     def _see_output(self, place: int, module: nn.Module, args: Any, output: Any) -> None:
         self._see(place, output)
+
+    def _see_loss(self, place: int, module: nn.Module, args: Any, loss: Any) -> None:
+        """Once it goes backward: that of a batch in which nothing counts is NaN, and has no part in the step."""
+        if self.watching and isinstance(loss, Tensor) and loss.requires_grad:
+            value = loss.detach()
+            loss.register_hook(lambda gradient: self._see(place, value))
 
     def _see_gradient(self, place: int, gradient: Tensor) -> None:
         self._see(place, gradient)
