@@ -1,5 +1,7 @@
 """ema and swa: averages by hand and by torch, evaluated, saved, resumed, swapped back."""
 
+import signal
+
 import pytest
 import torch
 from torch import nn
@@ -19,7 +21,7 @@ from support.runs import (
     weights,
 )
 from trainlattice import Callback, register_model
-from trainlattice.diagnostics.errors import CheckpointError
+from trainlattice.diagnostics.errors import CheckpointError, RunTerminated
 from trainlattice.runs.evaluation import evaluate_run
 
 pytestmark = pytest.mark.torch
@@ -249,6 +251,31 @@ def test_a_resume_in_the_middle_of_an_epoch_goes_on_with_the_averages(tmp_path, 
     name = f"callbacks:{callback['name']}"
     assert_identical(averages(second, name), averages(straight, name))
     assert_identical(weights(second), weights(straight))
+
+
+@pytest.mark.parametrize("callback", CALLBACKS, ids=lambda c: c["name"])
+@pytest.mark.parametrize("validation", [1, 2])
+def test_a_run_that_was_ended_inside_a_validation_averages_each_epoch_once(tmp_path, callback, validation):
+    class Terminates(Callback):
+        seen = 0
+
+        def on_phase_start(self, trainer, phase):
+            self.seen += phase == "val"
+
+        def on_batch_end(self, trainer, phase, container):
+            if phase == "val" and self.seen == validation:
+                signal.raise_signal(signal.SIGTERM)
+
+    config = with_callbacks(tiny(model={"name": "averaged_batch_norm"}, trainer={"epochs": 3}), callback)
+    straight = train(config, tmp_path / "straight").run_dir
+    with pytest.raises(RunTerminated):
+        train(config, tmp_path, extra_callbacks=[Terminates()])
+    (first,) = run_dirs(tmp_path)
+    second = train(config, tmp_path, resume=first).run_dir
+    name = f"callbacks:{callback['name']}"
+    assert_identical(averages(second, name), averages(straight, name))
+    last = [records(run, "validation")[-1]["val_loss"] for run in (second, straight)]
+    assert last[0] == last[1]
 
 
 def test_an_average_that_does_not_fit_stops_the_resume(tmp_path):

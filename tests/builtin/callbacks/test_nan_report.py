@@ -101,6 +101,14 @@ def test_a_gradient_that_is_not_finite_while_every_output_is(tmp_path):
     assert {place["what"] for place in report["then"]} == {"gradient"}
 
 
+def test_of_a_compiled_model_gradients_are_watched(tmp_path):
+    AT[:] = [2]
+    trainer = {"compile": {"backend": "eager"}}
+    report, _ = reported(tiny(model={"name": "breaks_an_output"}, trainer=trainer), tmp_path)
+    assert {report["first"]["what"]} | {place["what"] for place in report["then"]} == {"output", "gradient"}
+    assert (report["first"]["role"], report["batches"]) == ("loss", [2, 2])
+
+
 def test_the_batches_of_a_window(tmp_path):
     """Windows of two batches of eight, and one of four: the third batch is in the second window."""
     AT[:] = [3]
