@@ -201,7 +201,7 @@ def test_what_a_validation_does_is_not_looked_at(tmp_path):
                     trainer.parts.models["model"].last.bias.copy_(self.held)
 
     AT[:] = [5]
-    config = tiny(model={"name": "breaks_an_output"}, trainer={"epochs": 2})
+    config = tiny(model={"name": "breaks_an_output"}, trainer={"epochs": 2, "validate_every_steps": 2})
     report, _ = reported(config, tmp_path, Infinite())
     assert (report["epoch"], report["step"]) == (2, 5)
 

@@ -197,8 +197,8 @@ def gridded_pictures(options):
 
 def test_pictures_of_the_first_batch_of_each_validation(tmp_path):
     """w is 0.2 after the first step."""
-    values = (0.0, 0.5, 1.0, 9.0)
-    points = {"x": [1.0] * 4, "y": [1.0] * 4, "val_x": values, "val_y": [1.0] * 4, "batch_size": 4}
+    values = (0.0, 0.5, 1.0, 9.0, 2.0, 2.0, 2.0)
+    points = {"x": [1.0] * 4, "y": [1.0] * 4, "val_x": values, "val_y": [1.0] * 7, "batch_size": 4}
     config = line(dataset=points, trainer={"epochs": 2})
     config["postprocess"] = [{"name": "gridded_pictures", "output": "rgb"}]
     image_grid = {"name": "image_grid", "key": "post_processed/rgb", "count": 3, "columns": 3}

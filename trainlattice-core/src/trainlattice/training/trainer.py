@@ -450,7 +450,8 @@ class Trainer:
         rates, measured = {"lr": update.applied_lr, **self.progress.rates()}, Measured()
         if self.callbacks.measure:
             measured = self.callbacks.measured(self, "batch", taken((*means.names, *rates)))
-            means.add({n: value for n, value in measured.values.items() if isinstance(value, Tensor)}, 1.0)
+            tensors = {n: value for n, value in measured.values.items() if isinstance(value, Tensor)}
+            means.add({n: value.to(self.strategy.device) for n, value in tensors.items()}, 1.0)
         means.add({"__flag__": self._guard.flag}, 1.0)
         metrics = means.compute()
         if metrics.pop("__flag__") > 0:  # this step was not taken
