@@ -1,5 +1,6 @@
 """Every configuration in configs/ trains, through the function behind the command line."""
 
+import json
 import logging
 import runpy
 import struct
@@ -51,6 +52,7 @@ def test_every_configuration_is_trained_by_a_test_here():
         "synthetic_mlp_efficiency",
         "digits_cnn",
         "digits_f1",
+        "digits_ema",
     }
 
 
@@ -74,6 +76,14 @@ def test_schedule_accumulation_bf16_and_early_stopping_work_together(tmp_path):
 def test_six_epochs_on_real_digits_reach_97_percent(tmp_path):
     made = trained(tmp_path, "digits_cnn", "trainer.epochs=6")
     assert manifest(made)["best_metric"] >= 0.97
+
+
+def test_averaged_digits_are_learned_and_summed_up(tmp_path):
+    made = trained(tmp_path, "digits_ema", "trainer.epochs=3")
+    summary = json.loads((made / "trial_summary.json").read_text())
+    assert (summary["status"], summary["exit_code"], summary["epochs"]) == ("finished", 0, 3)
+    assert summary["last"]["validation"]["val_accuracy"] > 0.8
+    assert summary["last"]["batch"]["grad_norm/optimizer/head"] > 0
 
 
 def test_digits_are_judged_by_their_f1(tmp_path):

@@ -68,7 +68,22 @@ BUILT_IN = {
     },
     "optimizers": {"optimizer": ["adam", "adamw", "sgd"]},
     "schedulers": {"scheduler": ["step_decay", "warmup_cosine", "warmup_linear"]},
-    "callbacks": {"callback": ["progress"]},
+    "callbacks": {
+        "callback": [
+            "ema",
+            "freeze",
+            "grad_norm",
+            "image_grid",
+            "lr_monitor",
+            "nan_report",
+            "param_histogram",
+            "profiler",
+            "progress",
+            "swa",
+            "throughput",
+            "trial_summary",
+        ]
+    },
 }
 MODEL = "Component('model', 'net', 'json:JSONDecoder', summary='a net')"
 

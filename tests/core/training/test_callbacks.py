@@ -145,9 +145,10 @@ def test_only_overridden_methods_are_bound():
     bound = CallbackList([("plain", Callback()), ("derived", derived)])
     assert bound.on_epoch_start == [derived.on_epoch_start]
     assert bound.on_epoch_end == [derived.on_epoch_end]
-    methods = ("run_start", "phase_start", "batch_end", "step_end", "phase_end", "checkpoint")
+    methods = ("run_start", "phase_start", "gradients", "step_end", "phase_end", "checkpoint")
     assert all(getattr(bound, f"on_{method}") == [] for method in methods)
-    assert bound.log_metrics == []
+    assert bound.on_batch_start == bound.on_batch_end == {"train": [], "val": [], "test": []}
+    assert bound.log_metrics == bound.measure == []
 
 
 def test_finalize_reaches_every_callback_with_the_error_that_ended_the_run(tmp_path):

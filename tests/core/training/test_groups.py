@@ -31,6 +31,13 @@ def grouped_net(options):
     return Net()
 
 
+def test_a_loss_without_parameters_leaves_the_names_of_the_model_alone(tmp_path):
+    seen = Groups()
+    made = config({"params": "first.*"}, {"params": "rest"})
+    train({**made, "loss": {"name": "cross_entropy"}}, tmp_path, extra_callbacks=[seen])
+    assert seen.found[0][0] == ["first.weight", "first.bias"]
+
+
 class Groups(Callback):
     """The groups of the optimizer when the run begins."""
 

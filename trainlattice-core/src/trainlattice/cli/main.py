@@ -12,6 +12,7 @@ from typing import Any, TextIO
 
 import click
 
+from trainlattice.diagnostics.errors import exit_code_of
 from trainlattice.runs import save_requests
 from trainlattice.version import __version__
 
@@ -133,11 +134,11 @@ def run(arguments: list[str]) -> int:
         with suppress(OSError):
             error.show()
         return error.exit_code
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as interrupt:
         _tell("interrupted")
-        return 130
+        return exit_code_of(interrupt)
     except SystemExit as end:  # SIGTERM, after the checkpoint was written
-        return end.code if isinstance(end.code, int) else 1
+        return exit_code_of(end)
     except BrokenPipeError:
         # The reader of our output is gone. What is on disk stays; the interpreter must not complain again.
         _discard(sys.stdout)

@@ -165,7 +165,7 @@ CORE_KINDS = (
         "callbacks",
         form="list",
         summary="observes the run",
-        arguments=("options",),
+        arguments=("options", "parts"),
         every_mode=True,
     ),
 )

@@ -93,3 +93,16 @@ class NonFiniteError(TrainLatticeError):
     """A training loss, gradient or weight became NaN or infinite."""
 
     exit_code = 12
+
+
+def exit_code_of(error: BaseException | None) -> int:
+    """With what a command ends that this error ended, or nothing; docs/exit-codes.md lists them."""
+    if error is None:
+        return 0
+    if isinstance(error, TrainLatticeError):
+        return error.exit_code
+    if isinstance(error, KeyboardInterrupt):
+        return 130
+    if isinstance(error, SystemExit) and isinstance(error.code, int):
+        return error.code
+    return 1

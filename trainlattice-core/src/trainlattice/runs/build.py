@@ -128,7 +128,7 @@ def build(
     metrics = build_metrics(resolution, splits.contract, strategy.device)
     if any(metrics.values()):
         try_metrics(resolution, metrics, mode, parts, opener.sample_batch(train), strategy.device)
-    callbacks = builder.callbacks()
+    callbacks = builder.callbacks(parts)
     # Weights are drawn; what follows starts from the seed again, however many numbers the build drew.
     seed_everything(config.experiment.seed)
     return Built(mode, parts, strategy, train, val, test, callbacks, metrics, budget, guard, splits)
@@ -316,11 +316,11 @@ class _Builder:
         expect(component, mode, Mode, "a Mode")
         return mode
 
-    def callbacks(self) -> list[tuple[str, Callback]]:
+    def callbacks(self, parts: Parts) -> list[tuple[str, Callback]]:
         """By the name under which their state is saved: the component's, numbered if it stands twice."""
         named: dict[str, Callback] = {}
         for component in self.config.many("callbacks"):
-            callback = self.call(component)
+            callback = self.call(component, parts=parts)
             expect(component, callback, Callback, "a Callback")
             named[instance_name(component.name, named)] = callback
         return list(named.items())

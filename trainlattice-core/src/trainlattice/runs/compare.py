@@ -21,23 +21,16 @@ from trainlattice.runs.stored import stored_config, stored_json
 if TYPE_CHECKING:
     from trainlattice.checkpoint.difference import TensorDifference
 
-TIMES = frozenset(
-    {
-        "schema",
-        "time",
-        "steps_per_sec",
-        "samples_per_sec",
-        "epoch_seconds",
-        "data_seconds",
-        "train_samples_per_sec",
-        "max_memory_mb",
-    }
-)
-"""Fields of records that no two runs share: times, rates, memory."""
+_TIMES = ("_seconds", "_per_sec", "_mb")
 _PLACE = ("type", "epoch", "step", "at")
 _WHERE_IT_LIES = ("experiment.runs_dir",)
 _GIT = ("git_commit", "git_dirty", "git_diff_sha256")
 _ABSENT = object()
+
+
+def no_two_runs_share(name: str) -> bool:
+    """Whether a field of a record is a time, a rate or memory."""
+    return name in ("schema", "time") or name.endswith(_TIMES)
 
 
 @dataclass(frozen=True)
@@ -253,7 +246,9 @@ def _placed(records: Iterable[Record]) -> dict[tuple[Any, ...], Record]:
         number = 0
         while (*key, number) in placed:
             number += 1
-        placed[(*key, number)] = {name: value for name, value in record.items() if name not in TIMES}
+        placed[(*key, number)] = {
+            name: value for name, value in record.items() if not no_two_runs_share(name)
+        }
     return placed
 
 

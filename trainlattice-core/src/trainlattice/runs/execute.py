@@ -17,7 +17,7 @@ from trainlattice.checkpoint.store import CheckpointStore
 from trainlattice.config.resolve import Resolution
 from trainlattice.config.snapshot import read_only
 from trainlattice.contracts.settings import TrainerSettings
-from trainlattice.diagnostics.errors import Interruption, TrainLatticeError, UsageError, WallTimeReached
+from trainlattice.diagnostics.errors import TrainLatticeError, UsageError, WallTimeReached
 from trainlattice.plugin.lifecycle import RunInfo, RunOutcome
 from trainlattice.runs.build import Built, build
 from trainlattice.runs.directory import RunDirectory, create
@@ -30,7 +30,7 @@ from trainlattice.runs.result import RunResult
 from trainlattice.runs.resume import ResumePoint, find_resume_point
 from trainlattice.training.callbacks import Callback, CallbackList
 from trainlattice.training.checkpointing import Checkpointer
-from trainlattice.training.failures import translated
+from trainlattice.training.failures import Ending
 from trainlattice.training.length import longer, total_steps
 from trainlattice.training.state import TrainerState
 from trainlattice.training.stopping import exhausted
@@ -152,8 +152,8 @@ def _recorded_failure(manifest: Manifest, trainer: Trainer, hooks: Any, info: Ru
     try:
         yield
     except BaseException as raised:
-        error = translated(raised) or raised
-        status = "interrupted" if isinstance(error, (KeyboardInterrupt, Interruption)) else "failed"
+        ending = Ending.of(raised)
+        status, error = ending.status, ending.error or raised
         failure = {"type": type(error).__name__, "message": str(error)}
         try:
             manifest.update(status=status, finished=now(), error=failure, **_progress(trainer.state))

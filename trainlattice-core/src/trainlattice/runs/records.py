@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from trainlattice.training.trainer import Trainer
 
 _DIGITS = {"lr": ".3g", "max_memory_mb": ".0f"}
-# What a line on the console leaves to the file.
+# What a line on the console leaves to the file, beside names with a slash.
 _QUIET = frozenset({"epoch", "step", "steps_per_sec", "epoch_seconds", "data_seconds"})
 
 
@@ -145,7 +145,7 @@ def console_line(record: Mapping[str, Any], epochs: int | None) -> str:
     of = f"/{epochs}" if epochs is not None else ""
     parts = [f"epoch {record['epoch']:>{width}}{of}", f"step {record['step']}"]
     for name, value in record.items():
-        if name not in _QUIET and isinstance(value, (int, float)):
+        if name not in _QUIET and "/" not in name and isinstance(value, (int, float)):
             short = "samples/s" if name.endswith("samples_per_sec") else name
             digits = ".0f" if short == "samples/s" else _DIGITS.get(name, ".4f")
             parts.append(f"{short} {format(value, digits)}")

@@ -20,6 +20,10 @@ class WeightedMeans:
         self._sums: dict[str, Tensor] = {}
         self._weights: dict[str, float] = {}
 
+    @property
+    def names(self) -> list[str]:
+        return list(self._sums)
+
     def add(self, values: Mapping[str, Tensor | tuple[Tensor, float]], weight: float) -> None:
         """Adds scalar tensors; no copy to the host. A value of weight zero counts for nothing, NaN included.
 

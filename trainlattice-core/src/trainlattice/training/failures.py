@@ -2,9 +2,38 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Literal
+
 import torch
 
-from trainlattice.diagnostics.errors import CompileError, Interruption, OutOfMemoryError, TrainLatticeError
+from trainlattice.diagnostics.errors import (
+    CompileError,
+    Interruption,
+    OutOfMemoryError,
+    TrainLatticeError,
+    exit_code_of,
+)
+
+
+@dataclass(frozen=True)
+class Ending:
+    """How a run ended.
+
+    :param error: that the user is told of, if one ended it.
+    """
+
+    status: Literal["finished", "interrupted", "failed"]
+    exit_code: int
+    error: BaseException | None
+
+    @classmethod
+    def of(cls, raised: BaseException | None) -> Ending:
+        if raised is None:
+            return cls("finished", 0, None)
+        error = translated(raised) or raised
+        interrupted = isinstance(error, (KeyboardInterrupt, Interruption))
+        return cls("interrupted" if interrupted else "failed", exit_code_of(error), error)
 
 
 def translated(error: BaseException) -> TrainLatticeError | None:

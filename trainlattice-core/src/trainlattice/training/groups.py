@@ -46,19 +46,24 @@ class NamedParameter:
         return self.kind == wanted if wanted in KINDS else fnmatchcase(self.name, wanted)
 
 
-def named_parameters(owners: Mapping[str, nn.Module]) -> list[NamedParameter]:
-    """Those that are trained, each once; of several modules with the module's name before theirs."""
-    return list(_named(owners))
+def named_parameters(owners: Mapping[str, nn.Module], *, frozen: bool = False) -> list[NamedParameter]:
+    """Those that are trained, each once; where several modules have parameters, with the module's name before
+    theirs.
+
+    :param frozen: those too that are not trained.
+    """
+    return [held for held in _named(owners) if frozen or held.parameter.requires_grad]
 
 
 def _named(owners: Mapping[str, nn.Module]) -> Iterator[NamedParameter]:
     seen: set[int] = set()
+    several = sum(any(True for _ in module.parameters()) for module in owners.values()) > 1
     for prefix, module in owners.items():
         for path, owner in module.named_modules():
             for name, parameter in owner.named_parameters(recurse=False):
-                if parameter.requires_grad and id(parameter) not in seen:
+                if id(parameter) not in seen:
                     seen.add(id(parameter))
-                    parts = (prefix if len(owners) > 1 else "", path, name)
+                    parts = (prefix if several else "", path, name)
                     yield NamedParameter(".".join(filter(None, parts)), parameter, owner)
 
 

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from trainlattice.contracts.metric_records import EVENTS
 from trainlattice.diagnostics.errors import TrainLatticeError
+from trainlattice.training.callbacks import on_host
 
 if TYPE_CHECKING:
+    from trainlattice.training.callbacks import RecordName
     from trainlattice.training.trainer import Trainer
 
 
@@ -51,6 +53,13 @@ class Recorder:
         """
         self.tell(self.put(kind, content, at))
 
+    def write_measured(self, kind: RecordName, content: Mapping[str, Any]) -> None:
+        """:meth:`write`, with what callbacks measure besides; what one of them raised is raised afterwards."""
+        measured = self.trainer.callbacks.measured(self.trainer, kind, taken(content))
+        self.write(kind, {**content, **on_host(measured.values)})
+        if measured.error is not None:
+            raise measured.error
+
     def put(self, kind: str, content: Mapping[str, Any], at: tuple[int, int] | None = None) -> dict[str, Any]:
         """Writes a record; callbacks do not know of it yet."""
         epoch, step = at or self.here
@@ -90,3 +99,8 @@ class Recorder:
         if event not in EVENTS:
             raise ValueError(f"there is no event {event!r}; events: {', '.join(EVENTS)}")
         self.write("event", {"event": event, **details}, at)
+
+
+def taken(content: Iterable[str]) -> set[str]:
+    """Names of a record that nothing else can have: its content's, and those that every record has."""
+    return {"type", "epoch", "step", "schema", "time", "nonfinite", *content}

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from time import monotonic
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from trainlattice.contracts.settings import CheckpointSettings, TrainerSettings
 from trainlattice.data.container import BatchError, Container, container_of
@@ -22,7 +23,7 @@ from trainlattice.diagnostics.errors import (
     WallTimeReached,
 )
 from trainlattice.training.accumulators import WeightedMeans
-from trainlattice.training.callbacks import CallbackList, PhaseName
+from trainlattice.training.callbacks import PHASES, CallbackList, Measured, PhaseName
 from trainlattice.training.checkpointing import Boundary, Checkpointer
 from trainlattice.training.epoch import EpochProgress
 from trainlattice.training.length import is_complete, is_over, limit, steps_per_epoch, total_steps
@@ -30,7 +31,7 @@ from trainlattice.training.metrics import PhaseMetrics
 from trainlattice.training.mode import Mode, Parts, Window, parameter_dtype
 from trainlattice.training.nonfinite import FiniteGuard
 from trainlattice.training.precision import autocast
-from trainlattice.training.recorder import Recorder, RecordSink
+from trainlattice.training.recorder import Recorder, RecordSink, taken
 from trainlattice.training.saving import Ended, Saver
 from trainlattice.training.signals import Signals, is_of_loader
 from trainlattice.training.state import TrainerState
@@ -39,8 +40,6 @@ from trainlattice.training.stopping import direction_of, exhausted, judge
 from trainlattice.training.strategy import Strategy
 from trainlattice.training.update import Update
 from trainlattice.training.validation import Surroundings, evaluate, keeping_rng
-
-_PHASES: tuple[PhaseName, ...] = ("train", "val", "test")
 
 
 @dataclass(frozen=True)
@@ -91,7 +90,7 @@ class Trainer:
         self.val = val
         self.callbacks = services.callbacks
         self.metrics: dict[PhaseName, PhaseMetrics] = {
-            phase: services.metrics.get(phase, PhaseMetrics()) for phase in _PHASES
+            phase: services.metrics.get(phase, PhaseMetrics()) for phase in PHASES
         }
         self.direction = direction_of(
             settings.monitor, settings.monitor_mode, _natural_direction(settings.monitor, self.metrics["val"])
@@ -106,9 +105,12 @@ class Trainer:
             mode,
             parts,
             strategy.device,
-            keeps_containers=bool(self.callbacks.on_batch_end),
+            keeps_containers=bool(self.callbacks.on_batch_end["train"]),
             metrics=self.metrics["train"],
         )
+        if self.callbacks.on_gradients:
+            for role, update in parts.updates.items():
+                update.observe_gradients = partial(self._tell_of_gradients, role)
         self._guard = services.guard or FiniteGuard("continue", strategy.device)
         self.recorder = Recorder(self, services.records, self.callbacks.log_metrics)
         self._saver = Saver(self, services.checkpointer, services.saving)
@@ -135,6 +137,11 @@ class Trainer:
     def epoch_number(self) -> int:
         """The epoch under way, or the last one, counted from 1."""
         return max(self._epoch_number, self.state.epoch)
+
+    @property
+    def epoch_is_over(self) -> bool:
+        """At ``on_phase_end`` of training: whether it ends the epoch, or the run ends inside of it."""
+        return self._exhausted
 
     @property
     def total_steps(self) -> int | None:
@@ -232,7 +239,7 @@ class Trainer:
         self.boundary = None
         self.progress = EpochProgress()
         self._ended = Ended(value, improved, self.state.epoch)
-        self.recorder.write("epoch", metrics)
+        self.recorder.write_measured("epoch", metrics)
         for call in self.callbacks.on_epoch_end:
             call(self, metrics)
         if self.state.stop_requested is not None:
@@ -247,7 +254,7 @@ class Trainer:
             metrics |= self.state.validation
         self.boundary = None
         self._ended = Ended(value, improved, None)
-        self.recorder.write("epoch", {"partial": True, **metrics})
+        self.recorder.write_measured("epoch", {"partial": True, **metrics})
         reached = limit(self.settings, self.state)
         self._stop(reached or self.state.stop_requested or "asked to stop inside an epoch")
         self._save_ended()
@@ -280,8 +287,8 @@ class Trainer:
         if not (self.progress.windows and self._between_steps()):
             for window in self._windows():
                 self._require_training_mode()
-                for container in window if self.callbacks.on_batch_start else ():
-                    for call in self.callbacks.on_batch_start:
+                for container in window if self.callbacks.on_batch_start["train"] else ():
+                    for call in self.callbacks.on_batch_start["train"]:
                         call(self, "train", container)
                 self._in_step = True
                 self._after_step(window, self._stepper.run(window))
@@ -396,20 +403,25 @@ class Trainer:
         state.nonfinite_updates += skipped.count("skipped as not finite")
         if applied:
             self._guard.count_step()
-        logs = applied and state.global_step % self.settings.log_every == 0
+        logs = applied and self._logs(state.global_step)
         step_means = WeightedMeans()
         for measured, weight in zip(result.measured, result.weights, strict=True):
             if not skipped:
                 self.progress.means.add(measured, weight)
             if logs or skipped:
                 step_means.add(measured, weight)
-        records = [self._log_step(step_means)] if logs else []
+        records, failure = [], None
+        if logs:
+            record, failure = self._log_step(step_means)
+            records.append(record)
         for reason in skipped:
             details = {"event": "skipped_step", "reason": reason, **step_means.compute()}
             records.append(self.recorder.put("event", details))
         self._in_step = False  # counted and recorded: what fails from here on costs nothing
-        for container in window if self.callbacks.on_batch_end else ():
-            for call in self.callbacks.on_batch_end:
+        if failure is not None:
+            raise failure
+        for container in window if self.callbacks.on_batch_end["train"] else ():
+            for call in self.callbacks.on_batch_end["train"]:
                 call(self, "train", container)
         for record in records:
             self.recorder.tell(record)
@@ -421,11 +433,29 @@ class Trainer:
             self._guard.require_clean()
             self._guard.require_budget()
 
-    def _log_step(self, means: WeightedMeans) -> dict[str, Any]:
-        """One transfer from the device holds every number of the record, and whether all is finite."""
+    def _logs(self, step: int) -> bool:
+        return step % self.settings.log_every == 0
+
+    def _tell_of_gradients(self, role: str) -> None:
+        """Whether the step under way is logged is known before it is taken, unless it is skipped."""
+        logs = self._logs(self.state.global_step + 1)
+        for call in self.callbacks.on_gradients if logs else self.callbacks.on_gradients_of_every_step:
+            call(self, role)
+
+    def _log_step(self, means: WeightedMeans) -> tuple[dict[str, Any], Exception | None]:
+        """One transfer from the device holds every number of the record, those of callbacks too, and whether all is
+        finite.
+
+        :returns: the record, and what a callback raised instead of measuring.
+        """
         update = self._first_update()
         if update.grad_norm is not None:
             means.add({"grad_norm": update.grad_norm}, 1.0)
+        rates, measured = {"lr": update.applied_lr, **self.progress.rates()}, Measured()
+        if self.callbacks.measure:
+            measured = self.callbacks.measured(self, "batch", taken((*means.names, *rates)))
+            tensors = {n: value for n, value in measured.values.items() if isinstance(value, Tensor)}
+            means.add({n: value.to(self.strategy.device) for n, value in tensors.items()}, 1.0)
         means.add({"__flag__": self._guard.flag}, 1.0)
         metrics = means.compute()
         if metrics.pop("__flag__") > 0:  # this step was not taken
@@ -436,7 +466,10 @@ class Trainer:
                 if self.state.global_step == counted - 1:  # it was this step: what it measured is of interest
                     self.event("skipped_step", reason="skipped as not finite", **metrics)
                 raise
-        return self.recorder.put("batch", {**metrics, "lr": update.applied_lr, **self.progress.rates()})
+        ours = {name: value for name, value in metrics.items() if name not in measured.values}
+        theirs = {name: metrics.get(name, value) for name, value in measured.values.items()}
+        rates |= self.progress.rates()  # the device has caught up now
+        return self.recorder.put("batch", {**ours, **rates, **theirs}), measured.error
 
     # --- validation ------------------------------------------------------------------------------
 
@@ -470,7 +503,7 @@ class Trainer:
         means = self.evaluate(self.val, "val")
         self._phase_boundary("val", "end")
         metrics = {f"val_{name}": value for name, value in means.items()}
-        self.recorder.write("validation", {"at": at, **metrics})
+        self.recorder.write_measured("validation", {"at": at, **metrics})
         self.state.validated_at, self.state.validation = self.state.global_step, metrics
         improved = self._judge(metrics)
         return metrics[self.settings.monitor], improved
@@ -479,12 +512,12 @@ class Trainer:
         """Means of the mode's metrics over a source; modules and training's random states are left as they were."""
 
         def on_batch(container: Container) -> None:
-            for call in self.callbacks.on_batch_end:
+            for call in self.callbacks.on_batch_end[phase]:
                 call(self, phase, container)
             self._heed_signals()
 
         def before_batch(container: Container) -> None:
-            for call in self.callbacks.on_batch_start:
+            for call in self.callbacks.on_batch_start[phase]:
                 call(self, phase, container)
 
         with keeping_rng(), self._surroundings.inside():
@@ -496,7 +529,7 @@ class Trainer:
                 self._dtype,
                 self._autocast,
                 self.metrics[phase],
-                before_batch if self.callbacks.on_batch_start else None,
+                before_batch if self.callbacks.on_batch_start[phase] else None,
                 on_batch,
                 phase=phase,
                 epoch=self.state.epoch,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import torch
@@ -41,6 +41,8 @@ class Update:
         self.strategy = strategy
         self.guard = guard if scaler is None and guard is not None and guard.watches else None
         self.grad_norm: Tensor | None = None
+        self.observe_gradients: Callable[[], None] | None = None
+        """Called when the gradients of a window are complete and unscaled, before they are clipped."""
         self.applied_lr = self.next_lr
         self.parameters = [p for group in optimizer.param_groups for p in group["params"]]
         self._defers = (
@@ -79,7 +81,7 @@ class Update:
         self.strategy.backward(loss if self.scaler is None else self.scaler.scale(loss))
 
     def apply(self, losses: Sequence[Tensor]) -> Outcome:
-        """Unscale, clip, look for what is not finite, step, then the schedule.
+        """Unscale, let observers look, clip, look for what is not finite, step, then the schedule.
 
         A step that is skipped changes nothing and advances no schedule.
 
@@ -88,6 +90,8 @@ class Update:
         self.applied_lr = self.next_lr
         if self.scaler is not None:
             self.scaler.unscale_(self.optimizer)
+        if self.observe_gradients is not None:
+            self.observe_gradients()
         if self.max_grad_norm is not None:
             self.grad_norm = self.strategy.clip(self.parameters, self.max_grad_norm)
         if self.guard is not None:
