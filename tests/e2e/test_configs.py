@@ -1,7 +1,6 @@
 """Every configuration in configs/ trains, through the function behind the command line."""
 
 import json
-import logging
 import runpy
 import struct
 from pathlib import Path
@@ -20,15 +19,7 @@ NEEDS_FILES = {"tensor_mlp", "diabetes_mlp", "fashion_cnn"}
 
 @pytest.fixture(autouse=True)
 def in_a_directory_of_its_own(tmp_path, monkeypatch):
-    """The command line sets up logging for its process: here that is undone."""
     monkeypatch.chdir(tmp_path)
-    logger, root = logging.getLogger("trainlattice"), logging.getLogger()
-    before = (logger.level, root.level, root.handlers[:])
-    yield
-    logger.setLevel(before[0])
-    root.setLevel(before[1])
-    root.handlers[:] = before[2]
-    logging.captureWarnings(False)
 
 
 def trained(directory, name, *overrides):

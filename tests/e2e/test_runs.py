@@ -1,7 +1,5 @@
 """Whole runs from the command line: how they end, what they leave, how they go on."""
 
-import logging
-
 import pytest
 
 from support.cli import run_cli
@@ -17,13 +15,6 @@ FOUR_EPOCHS = TINY.replace("epochs: 2", "epochs: 4")
 @pytest.fixture(autouse=True)
 def in_a_directory_of_its_own(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    logger, root = logging.getLogger("trainlattice"), logging.getLogger()
-    before = (logger.level, root.level, root.handlers[:])
-    yield
-    logger.setLevel(before[0])
-    root.setLevel(before[1])
-    root.handlers[:] = before[2]
-    logging.captureWarnings(False)
 
 
 def with_callback(directory, body):

@@ -286,5 +286,5 @@ def test_an_average_that_does_not_fit_stops_the_resume(tmp_path):
     states = checkpoint(first)["states"]
     states["callbacks"]["callbacks:ema"]["weights"]["model"].pop("first.weight")
     rewrite(first, states=states)
-    with pytest.raises(CheckpointError, match=r"does not fit this run: there is no average that fits first"):
+    with pytest.raises(CheckpointError, match=r"cannot take its state: there is no average that fits first"):
         train(with_callbacks(config, {"name": "ema"}), tmp_path, resume=first)

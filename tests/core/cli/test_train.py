@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import logging
 import os
 import shlex
 import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -55,17 +54,12 @@ ACTING = ("tiny.yaml", "--plugin", "act.py", "--set", "trainer.epochs=3")
 
 
 @pytest.fixture(autouse=True)
-def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A current directory with a configuration and a callback; the logging of pytest is put back."""
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A current directory with a configuration and a callback."""
     monkeypatch.chdir(tmp_path)
     write_tiny(tmp_path)
     (tmp_path / "act.py").write_text(CALLBACK)
-    root = logging.getLogger()
-    handlers, level = list(root.handlers), root.level
-    yield tmp_path
-    logging.captureWarnings(False)
-    root.handlers[:] = handlers
-    root.setLevel(level)
+    return tmp_path
 
 
 def only_run(runs: Path) -> Path:

@@ -4,6 +4,8 @@ import pytest
 
 from support.runs import InterruptAfter, interrupted, run_dirs, tiny, train
 from trainlattice import Callback, Options, register_callback
+from trainlattice.contracts.records import CallbackContract
+from trainlattice.diagnostics.errors import CheckpointError
 
 pytestmark = pytest.mark.torch
 LOADED = []
@@ -131,3 +133,51 @@ def test_states_find_their_callbacks_over_two_resumes(tmp_path):
     last["trainer"]["epochs"] = 3
     train(last, tmp_path, resume=second)
     assert LOADED == [("b", "b")]
+
+
+class ActingOptions(Options):
+    strength: float = 1.0
+
+    def contract(self):
+        return CallbackContract(observes=False)
+
+
+@register_callback("acting", options=ActingOptions)
+class Acting(Callback):
+    def __init__(self, options):
+        self.strength = options.strength
+
+    def state_dict(self):
+        return {"strength": self.strength}
+
+    def load_state_dict(self, state):
+        if state["strength"] == 3.0:
+            raise KeyError("an older version")
+
+
+def acting(*strengths, observer="a"):
+    found = config(observer)
+    found["callbacks"] += [{"name": "acting", "strength": strength} for strength in strengths]
+    return found
+
+
+@pytest.mark.parametrize("now", [(), (2.0,), (1.0, 1.0)])
+def test_callbacks_that_do_more_than_observe_stay_as_they_are(tmp_path, now):
+    first = interrupted(acting(1.0), tmp_path, epochs=1)
+    with pytest.raises(CheckpointError, match="callbacks that do more than observe: ") as raised:
+        train(acting(*now), tmp_path, resume=first)
+    assert "callbacks: " in str(raised.value)
+    assert len(run_dirs(tmp_path)) == 1
+    assert train(acting(1.0, observer="b"), tmp_path, resume=first).epoch == 2
+
+
+def test_a_state_that_a_callback_cannot_take_is_named_and_nothing_is_created(tmp_path):
+    first = interrupted(acting(3.0), tmp_path, epochs=1)
+    with pytest.raises(CheckpointError) as raised:
+        train(acting(3.0), tmp_path, resume=first)
+    last = first / "checkpoints" / "last.pt"
+    expected = (
+        f"{last} does not fit this run: the callback 'local:acting' cannot take its state: an older version"
+    )
+    assert str(raised.value) == expected
+    assert len(run_dirs(tmp_path)) == 1

@@ -41,8 +41,6 @@ class Calls(Callback):
 def captured_warnings():
     """As the command line sets it up."""
     logging.captureWarnings(True)
-    yield
-    logging.captureWarnings(False)
 
 
 def test_every_line_of_runs_of_every_form_is_valid(tmp_path):

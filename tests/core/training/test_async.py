@@ -1,6 +1,5 @@
 """``checkpoint: {async: true}``: the state is copied and written on a thread while training goes on."""
 
-import logging
 import os
 import shutil
 import signal
@@ -236,19 +235,6 @@ def test_earlier_files_stay_when_a_write_fails(tmp_path, monkeypatch):
     assert step_of(run / "checkpoints" / "last.pt") == 3
 
 
-@pytest.fixture
-def own_logging():
-    """The command line sets up logging for a process of its own."""
-    logger, root = logging.getLogger("trainlattice"), logging.getLogger()
-    before = (logger.level, root.level, root.handlers[:])
-    yield
-    logger.setLevel(before[0])
-    root.setLevel(before[1])
-    root.handlers[:] = before[2]
-    logging.captureWarnings(False)
-
-
-@pytest.mark.usefixtures("own_logging")
 def test_a_write_that_fails_gives_exit_code_1_and_a_message(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     failing(monkeypatch, 2)

@@ -274,3 +274,26 @@ def test_a_phase_that_is_refused_is_counted_and_the_other_one_is_applied():
     window = [{"input": torch.ones(1, 1)}]
     assert stepper.run(window).outcomes == ["applied", "skipped as not finite"]
     assert stepper.run(window).outcomes == ["applied", "applied"]
+
+
+def test_a_window_without_an_update_has_no_norm_and_the_rate_that_comes_next():
+    """As of a generator that learns in every second window: what it last did is not of this one."""
+    model = Line(LineOptions())
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+    schedule = torch.optim.lr_scheduler.StepLR(optimizer, 1, gamma=0.5)
+    update = Update(optimizer, SingleDevice(CPU), scheduler=schedule, max_grad_norm=1.0)
+    learns = iter([True, False])
+
+    class EverySecond(Mode):
+        def phases(self, window):
+            if next(learns):
+                yield Phase("line", lambda batch: model(batch["input"]).sum())
+
+        def measure(self, batch):
+            return {}
+
+    stepper = Stepper(EverySecond(), {"line": update}, autocast("fp32", CPU), CPU)
+    stepper.run([{"input": torch.ones(3, 1)}])
+    assert (update.grad_norm.item(), update.applied_lr) == (3.0, 0.5)
+    stepper.run([{"input": torch.ones(3, 1)}])
+    assert (update.grad_norm, update.applied_lr) == (None, 0.25)

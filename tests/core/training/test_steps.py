@@ -97,7 +97,7 @@ def test_a_warmup_that_max_steps_leaves_no_room_for_is_refused(tmp_path):
 def test_a_run_that_ends_inside_an_epoch_validates_there_and_keeps_its_place(tmp_path):
     config = line(dataset={**FOUR, "val_x": [1.0], "val_y": [1.0]}, trainer={"max_steps": 6})
     run = train(config, tmp_path).run_dir
-    assert [(r["at"], r["step"]) for r in records(run, "validation")] == [("epoch", 4), ("step", 6)]
+    assert [(r["at"], r["step"]) for r in records(run, "validation")] == [("epoch", 4), ("stop", 6)]
     last = checkpoint(run)
     assert (last["trainer"]["global_step"], last["states"]["progress"]["windows"]) == (6, 2)
 

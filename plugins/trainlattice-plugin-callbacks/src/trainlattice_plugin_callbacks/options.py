@@ -13,6 +13,7 @@ from trainlattice.contracts.options import (
     PositiveInt,
     Probability,
 )
+from trainlattice.contracts.records import CallbackContract
 
 Pattern = Annotated[str, Field(min_length=1)]
 Patterns = Annotated[tuple[Pattern, ...], Field(min_length=1)]
@@ -79,6 +80,9 @@ class EMAOptions(Options):
         "trained model are used.",
     )
 
+    def contract(self) -> CallbackContract:
+        return CallbackContract(observes=False)
+
 
 class SWAOptions(Options):
     start_epoch: PositiveInt = Field(
@@ -89,6 +93,9 @@ class SWAOptions(Options):
         description="Average floating-point buffers too (statistics of batch normalisation); else those of the "
         "trained model are used.",
     )
+
+    def contract(self) -> CallbackContract:
+        return CallbackContract(observes=False)
 
 
 class FreezeOptions(Options):
@@ -102,6 +109,9 @@ class FreezeOptions(Options):
         True,
         description="Normalisation layers of frozen parameters keep their running statistics and use them.",
     )
+
+    def contract(self) -> CallbackContract:
+        return CallbackContract(observes=False)
 
 
 class ProfilerOptions(Options):

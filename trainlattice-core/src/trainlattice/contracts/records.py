@@ -88,4 +88,15 @@ class ModeContract:
     roles: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
-Contract = ModelContract | DatasetContract | LossContract | ModeContract
+@dataclass(frozen=True)
+class CallbackContract:
+    """What a callback does to a run.
+
+    :param observes: whether weights, what is evaluated, and when the run stops are the same without it. One that
+        only observes may come, change and go when a run is resumed.
+    """
+
+    observes: bool = True
+
+
+Contract = ModelContract | DatasetContract | LossContract | ModeContract | CallbackContract

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+from trainlattice.contracts.records import CallbackContract
 from trainlattice.diagnostics import nodes
 from trainlattice.diagnostics.errors import PluginError
 from trainlattice.plugin.discovery import installed_version
@@ -13,7 +14,7 @@ from trainlattice.plugin.registration import Plugin
 from trainlattice.plugin.registry import Registered
 
 if TYPE_CHECKING:
-    from trainlattice.config.resolved import ResolvedConfig
+    from trainlattice.config.resolved import ResolvedComponent, ResolvedConfig
 
 
 def used_plugins(config: ResolvedConfig) -> list[Plugin]:
@@ -38,9 +39,27 @@ def component_records(config: ResolvedConfig) -> list[dict[str, Any]]:
                 "file": _file_of(registered),
                 "schema_sha256": registered.schema_sha256,
                 "sha256": plugin.provenance.sha256 if plugin.distribution_name is None else None,
+                "observes": _observes(component),
             }
         )
     return records
+
+
+def _observes(component: ResolvedComponent) -> bool | None:
+    """Of a callback, whether it leaves the training alone."""
+    if component.registered.kind.name != "callback":
+        return None
+    return component.contract.observes if isinstance(component.contract, CallbackContract) else True
+
+
+def acting_callbacks(records: Iterable[dict[str, Any]], config: dict[str, Any]) -> list[Any]:
+    """Of the callbacks of a configuration as plain data, those that do more than observe.
+
+    :param records: of its components.
+    """
+    of_callbacks = [record for record in records if record["kind"] == "callback"]
+    pairs = zip(of_callbacks, config.get("callbacks") or (), strict=False)
+    return [callback for record, callback in pairs if record.get("observes") is False]
 
 
 def _file_of(registered: Registered) -> str | None:

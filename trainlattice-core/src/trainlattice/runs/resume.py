@@ -13,7 +13,7 @@ from trainlattice.checkpoint.format import Checkpoint
 from trainlattice.checkpoint.index import read_index
 from trainlattice.checkpoint.names import BEST, EMERGENCY, LAST, NOT_FINITE, step_name
 from trainlattice.checkpoint.store import CheckpointStore, checkpoint_of, load, usable
-from trainlattice.config.compatibility import changes
+from trainlattice.config.compatibility import Change, changes
 from trainlattice.config.resolve import Resolution
 from trainlattice.config.resolved import ResolvedConfig
 from trainlattice.contracts.settings import LENGTHS, TrainerSettings
@@ -23,7 +23,7 @@ from trainlattice.runs.chain import continued_run
 from trainlattice.runs.directory import RunDirectory, run_of_checkpoint
 from trainlattice.runs.manifest import read_manifest, status_of
 from trainlattice.runs.process import is_alive
-from trainlattice.runs.provenance import component_records, drift, require_installed
+from trainlattice.runs.provenance import acting_callbacks, component_records, drift, require_installed
 from trainlattice.runs.stored import stored_json
 from trainlattice.training.callbacks import CallbackList
 from trainlattice.training.checkpointing import restore_objects, restore_progress
@@ -186,9 +186,13 @@ def find_resume_point(path: Path, resolution: Resolution) -> ResumePoint:
     given = resolution.config.as_plain()
     require_installed(checkpoint.components, str(path))
     # Before the values: a schema that changed gives values that nobody wrote.
-    for notice in drift(checkpoint.components, component_records(resolution.config), str(path)):
+    records = component_records(resolution.config)
+    for notice in drift(checkpoint.components, records, str(path)):
         logger.warning("%s", notice)
     found = changes(checkpoint.config, given)
+    acting = acting_callbacks(checkpoint.components, checkpoint.config), acting_callbacks(records, given)
+    if acting[0] != acting[1]:
+        found.append(Change("callbacks that do more than observe", *acting, allowed=False))
     refused = [change for change in found if not change.allowed]
     allowed = [change for change in found if change.allowed]
     if refused:

@@ -202,7 +202,11 @@ class CallbackList:
         """Callbacks may come and go between runs: each takes the state saved under its name, if any."""
         for name, callback in self.named:
             if name in state:
-                callback.load_state_dict(state[name])
+                try:
+                    callback.load_state_dict(state[name])
+                except Exception as error:  # it may be of another version of the callback
+                    text = error.args[0] if isinstance(error, KeyError) and error.args else error
+                    raise ValueError(f"the callback {name!r} cannot take its state: {text!s}") from error
 
 
 def on_host(values: Mapping[str, float | Tensor]) -> dict[str, float]:

@@ -120,6 +120,8 @@ class Stepper:
         for container, weight in zip(window, weights, strict=True):
             container["weight"] = weight
         shares = self._shares(weights)
+        for update in self.updates.values():
+            update.begin_window()
         outcomes: list[Outcome] = []
         measured: list[Measured] = []
         for phase in self.mode.phases(window):

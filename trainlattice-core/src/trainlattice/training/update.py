@@ -74,6 +74,10 @@ class Update:
             return None
         return "foreach" if group["foreach"] else "loop"
 
+    def begin_window(self) -> None:
+        """One in which it may have no part: what the last one measured is not of this one."""
+        self.grad_norm, self.applied_lr = None, self.next_lr
+
     def zero_grad(self) -> None:
         self.optimizer.zero_grad(set_to_none=True)
 
