@@ -81,6 +81,10 @@ class ConsoleClosedError(BrokenPipeError):
     """Whoever read our standard output is gone."""
 
 
+class TrackerError(TrainLatticeError):
+    """A tracker with ``on_error: fail`` has failed."""
+
+
 class OutOfMemoryError(TrainLatticeError):
     """The device has not enough memory for a step."""
 

@@ -27,11 +27,13 @@ from trainlattice.runs.provenance import component_records, used_plugins
 from trainlattice.runs.records import RunRecords, recording_warnings
 from trainlattice.runs.result import RunResult
 from trainlattice.runs.resume import ResumePoint, find_resume_point
+from trainlattice.runs.tracking import build_trackers, tracked
 from trainlattice.training.callbacks import Callback, CallbackList
 from trainlattice.training.checkpointing import Checkpointer
 from trainlattice.training.failures import translated
 from trainlattice.training.length import total_steps
 from trainlattice.training.state import TrainerState
+from trainlattice.training.tracking import Tracking
 from trainlattice.training.trainer import Services, Trainer
 
 logger = logging.getLogger(__name__)
@@ -51,6 +53,7 @@ def execute_run(
     point = find_resume_point(resume, resolution) if resume is not None else None
     if point is not None and point.is_over(config.trainer):
         return _nothing_to_train(point, resolution)
+    trackers = build_trackers(resolution)
     built = build(
         resolution,
         budget=point.checkpoint.budget if point else None,
@@ -81,35 +84,63 @@ def execute_run(
     hooks = resolution.registry.hooks_of(used_plugins(config)).hook
     info = RunInfo(run.path, config.experiment.name, config.as_plain(), point.path if point else None)
     started = time.perf_counter()
-    with RunRecords(run.metrics, epochs=config.trainer.epochs) as records:
-        trainer = _trainer(resolution, built, run, records, callbacks)
-        with _recorded_failure(manifest, trainer, hooks, info), recording_warnings(trainer):
-            if point is not None:
-                if config.checkpoint.keep_best:
-                    point.carry_best(CheckpointStore(run.checkpoints))
-                point.restore_progress(trainer)
-            hooks.trainlattice_run_created(run=info)
-            logger.info("run directory: %s", run.path)
-            logger.info("%s", _size(built))
-            implementations = {role: update.implementation for role, update in built.parts.updates.items()}
-            manifest.update(
-                status="running",
-                started=now(),
-                optimizer_implementation=implementations,
-                monitor_direction=trainer.direction,
-                **_progress(trainer.state),
-            )
-            _announce_start(trainer, point, config.experiment.seed)
-            trainer.fit()
-            trainer.event("end", status="finished")
-    manifest.update(status="finished", finished=now(), **_progress(trainer.state))
+    with _finished_when_it_fails(trackers):
+        with RunRecords(run.metrics, epochs=config.trainer.epochs, follower=trackers.put) as records:
+            trainer = _trainer(resolution, built, run, records, callbacks, trackers)
+            with _recorded_failure(manifest, trainer, hooks, info), recording_warnings(trainer):
+                if point is not None:
+                    if config.checkpoint.keep_best:
+                        point.carry_best(CheckpointStore(run.checkpoints))
+                    point.restore_progress(trainer)
+                hooks.trainlattice_run_created(run=info)
+                logger.info("run directory: %s", run.path)
+                logger.info("%s", _size(built))
+                implementations = {
+                    role: update.implementation for role, update in built.parts.updates.items()
+                }
+                manifest.update(
+                    status="running",
+                    started=now(),
+                    optimizer_implementation=implementations,
+                    monitor_direction=trainer.direction,
+                    **_progress(trainer.state),
+                )
+                trackers.start(tracked(config, run, point.path if point else None))
+                _announce_start(trainer, point, config.experiment.seed)
+                trainer.fit()
+                trainer.event("end", status="finished")
+        manifest.update(status="finished", finished=now(), **_progress(trainer.state))
     result = _result(run.path, trainer.state, config.trainer.monitor, time.perf_counter() - started)
+    untracked = trackers.finish("finished")
     hooks.trainlattice_run_finished(run=info, outcome=_outcome(result))
+    if untracked is not None:  # as an exception of that hook: the run is what it is
+        raise untracked
     return result
 
 
+@contextmanager
+def _finished_when_it_fails(trackers: Tracking) -> Iterator[None]:
+    """Whatever ends the run early, trackers are told once all else is written down."""
+    try:
+        yield
+    except BaseException as error:
+        untracked = trackers.finish(_status_after(error), str(error) or type(error).__name__)
+        if untracked is not None:
+            logger.warning("%s", untracked)
+        raise
+
+
+def _status_after(error: BaseException) -> str:
+    return "interrupted" if isinstance(error, (KeyboardInterrupt, Interruption)) else "failed"
+
+
 def _trainer(
-    resolution: Resolution, built: Built, run: RunDirectory, records: RunRecords, callbacks: CallbackList
+    resolution: Resolution,
+    built: Built,
+    run: RunDirectory,
+    records: RunRecords,
+    callbacks: CallbackList,
+    trackers: Tracking,
 ) -> Trainer:
     checkpointer = Checkpointer(
         CheckpointStore(run.checkpoints),
@@ -125,6 +156,7 @@ def _trainer(
         run.path,
         built.metrics,
         built.guard,
+        trackers,
     )
     return Trainer(
         resolution.config.trainer,
@@ -145,7 +177,7 @@ def _recorded_failure(manifest: Manifest, trainer: Trainer, hooks: Any, info: Ru
         yield
     except BaseException as raised:
         error = translated(raised) or raised
-        status = "interrupted" if isinstance(error, (KeyboardInterrupt, Interruption)) else "failed"
+        status = _status_after(error)
         failure = {"type": type(error).__name__, "message": str(error)}
         try:
             manifest.update(status=status, finished=now(), error=failure, **_progress(trainer.state))
