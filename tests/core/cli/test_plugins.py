@@ -69,6 +69,7 @@ BUILT_IN = {
     "optimizers": {"optimizer": ["adam", "adamw", "sgd"]},
     "schedulers": {"scheduler": ["step_decay", "warmup_cosine", "warmup_linear"]},
     "callbacks": {"callback": ["progress"]},
+    "trackers": {"tracker": ["csv", "mlflow", "tensorboard", "wandb"]},
 }
 MODEL = "Component('model', 'net', 'json:JSONDecoder', summary='a net')"
 

@@ -48,7 +48,8 @@ class Tracker:
         """A record, as the line of metrics.jsonl holds it. In order; those from before ``start`` come after it."""
 
     def flush(self) -> None:
-        """Nothing else is waiting, or 1000 records have come: what ``log`` kept back goes out."""
+        """What ``log`` kept back goes out: a second after the first record since the last time, after 1000 of them,
+        and before ``finish``."""
 
     def finish(self, status: str, error: str | None) -> None:
         """The run is over; called once, last, also after an exception of ``start`` or ``log``, to close what they

@@ -7,9 +7,9 @@ import signal
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import Any, NamedTuple
 
 from trainlattice.contracts.settings import TrackerSettings
@@ -23,7 +23,7 @@ MOST_WAITING = 100_000
 """Records that a tracker may be behind. One that is further behind counts as failed: a run may write for weeks to
 one that hangs, and memory has an end."""
 
-_FLUSH_EVERY = 1000
+_FLUSH_RECORDS, _FLUSH_SECONDS = 1000, 1.0
 _TAKEN_BY_RUN = {getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGUSR1") if hasattr(signal, name)}
 
 
@@ -99,7 +99,8 @@ class _Worker:
         self.raised: BaseException | None = None
         self.reported = False
         self._queue: SimpleQueue[Mapping[str, Any] | _End] = SimpleQueue()
-        self._put = self._taken = 0
+        self._put = self._taken = self._flushed = 0
+        self._flush_at = 0.0
         self._thread: threading.Thread | None = None
         self._ready, self._over = threading.Event(), threading.Event()
         self._hangs = False
@@ -168,26 +169,42 @@ class _Worker:
         except BaseException as error:  # also SystemExit: it would end this thread alone, and in silence
             self._fails("could not start", error)
         self._ready.set()
-        while not isinstance(item := self._queue.get(), _End):
+        while not isinstance(item := self._next(), _End):
             if self.failure is None:
                 self._take(item)
-        try:
-            if self.failure is None:
-                self.tracker.flush()
-        except BaseException as error:
-            self._fails("failed", error)
+        self._flush()
         try:
             self.tracker.finish(item.status, item.error)
         except BaseException as error:
             self._fails("could not finish", error)
         self._over.set()
 
+    def _next(self) -> Mapping[str, Any] | _End:
+        """Waits for it; meanwhile what is kept back goes out when its time has come."""
+        while self._taken > self._flushed:
+            with suppress(Empty):
+                return self._queue.get(timeout=max(0.0, self._flush_at - time.monotonic()))
+            self._flush()
+        return self._queue.get()
+
     def _take(self, record: Mapping[str, Any]) -> None:
+        if self._taken == self._flushed:
+            self._flush_at = time.monotonic() + _FLUSH_SECONDS
         try:
             self.tracker.log(record)
             self._taken += 1
-            if self._queue.empty() or self._taken % _FLUSH_EVERY == 0:
-                self.tracker.flush()
+        except BaseException as error:
+            self._fails("failed", error)
+            return
+        if self._taken - self._flushed >= _FLUSH_RECORDS or time.monotonic() >= self._flush_at:
+            self._flush()
+
+    def _flush(self) -> None:
+        self._flushed = self._taken
+        if self.failure is not None:
+            return
+        try:
+            self.tracker.flush()
         except BaseException as error:
             self._fails("failed", error)
 
