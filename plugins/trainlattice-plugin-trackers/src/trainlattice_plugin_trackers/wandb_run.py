@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     import wandb
 
 _KEYS = ("WANDB_API_KEY", "WANDB_IDENTITY_TOKEN_FILE")
-_SERVER = "https://api.wandb.ai"
 
 
 class WandbRun(Tracker):
@@ -25,18 +24,22 @@ class WandbRun(Tracker):
 
     def __init__(self, options: WandbOptions) -> None:
         self._options = options
-        self._server = os.environ.get("WANDB_BASE_URL") or _SERVER
-        if options.mode == "online" and not _has_key(self._server):  # wandb would ask for it on a terminal
-            raise OptionError(
-                "mode",
-                f"online takes a key for {self._server}: set WANDB_API_KEY or run `wandb login`; mode: offline "
-                "takes none",
-            )
         require("wandb")
+        os.environ.setdefault("WANDB_ERROR_REPORTING", "false")  # nothing leaves unasked
         import wandb  # after the check: its own error does not say how to install it
 
         self._library = wandb
         self._run: wandb.Run | None = None
+        self._server = ""
+        if options.mode == "online":
+            settings = wandb.setup().settings  # from the environment and what `wandb login` wrote
+            self._server = settings.base_url
+            if not (settings.api_key or _has_key(self._server)):  # wandb itself would ask on a terminal
+                raise OptionError(
+                    "mode",
+                    f"online takes a key for {self._server}: set WANDB_API_KEY or run `wandb login`; mode: "
+                    "offline takes none",
+                )
         give_own_random("wandb")
 
     def start(self, run: TrackedRun) -> None:
@@ -55,7 +58,6 @@ class WandbRun(Tracker):
             config=plain(run.config),
             reinit="create_new",
             settings=self._library.Settings(
-                base_url=self._server,
                 init_timeout=options.init_timeout_sec,
                 console="off",  # else it takes over standard output
                 silent=True,
