@@ -122,9 +122,8 @@ class WarningRecords(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         if self._recording:  # a callback that was told of this record warned in turn
             return
-        if (record.threadName or "").startswith(
-            TRACKER_THREADS
-        ):  # a record is written by nobody but the run itself
+        # Nobody but the thread of the run writes its records.
+        if (record.threadName or "").startswith(TRACKER_THREADS):
             return
         self._recording = True
         try:
