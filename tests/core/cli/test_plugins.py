@@ -84,6 +84,7 @@ BUILT_IN = {
             "trial_summary",
         ]
     },
+    "trackers": {"tracker": ["csv", "mlflow", "tensorboard", "wandb"]},
 }
 MODEL = "Component('model', 'net', 'json:JSONDecoder', summary='a net')"
 

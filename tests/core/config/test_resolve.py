@@ -117,6 +117,7 @@ def test_defaults_are_written_out_and_names_are_qualified(tmp_path, monkeypatch)
         },
         "postprocess": [],
         "metrics": [],
+        "trackers": [],
         "callbacks": [{"name": "callbacks:progress", "refresh_per_second": 8}],
         "trainer": {
             "epochs": 1, "max_steps": None, "max_samples": None, "max_wall_time_sec": None,

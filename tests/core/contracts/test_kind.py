@@ -52,7 +52,7 @@ def test_declarations_and_kinds_are_immutable():
 def test_kinds_of_core_have_their_own_names_and_sections():
     names, sections = [kind.name for kind in CORE_KINDS], [kind.section for kind in CORE_KINDS]
     assert len(set(names)) == len(set(sections)) == len(CORE_KINDS)
-    assert {"mode", "model", "dataset", "loss", "optimizer", "scheduler", "callback"} <= set(names)
+    assert {"mode", "model", "dataset", "loss", "optimizer", "scheduler", "tracker", "callback"} <= set(names)
     assert all(NAME.fullmatch(text) for text in (*names, *sections))
     assert CORE_SECTION_NAMES.isdisjoint(sections)
 

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from trainlattice.config.resolve import resolve_file as resolve_file
     from trainlattice.contracts.options import OptionError as OptionError
     from trainlattice.contracts.options import Options as Options
+    from trainlattice.contracts.tracking import TrackedRun as TrackedRun
+    from trainlattice.contracts.tracking import Tracker as Tracker
     from trainlattice.plugin import Component as Component
     from trainlattice.plugin import Kind as Kind
     from trainlattice.plugin import hookimpl as hookimpl
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from trainlattice.plugin.local import register_optimizer as register_optimizer
     from trainlattice.plugin.local import register_postprocessor as register_postprocessor
     from trainlattice.plugin.local import register_scheduler as register_scheduler
+    from trainlattice.plugin.local import register_tracker as register_tracker
     from trainlattice.runs.experiment import resume_run as resume_run
     from trainlattice.runs.experiment import run_experiment as run_experiment
     from trainlattice.runs.experiment import run_from_file as run_from_file
@@ -41,6 +44,8 @@ _HOMES = {
     "OptionError": "trainlattice.contracts.options",
     "Options": "trainlattice.contracts.options",
     "RunResult": "trainlattice.runs.result",
+    "TrackedRun": "trainlattice.contracts.tracking",
+    "Tracker": "trainlattice.contracts.tracking",
     "Trainer": "trainlattice.training.trainer",
     "hookimpl": "trainlattice.plugin",
     "register": "trainlattice.plugin.local",
@@ -52,6 +57,7 @@ _HOMES = {
     "register_optimizer": "trainlattice.plugin.local",
     "register_postprocessor": "trainlattice.plugin.local",
     "register_scheduler": "trainlattice.plugin.local",
+    "register_tracker": "trainlattice.plugin.local",
     "resolve_file": "trainlattice.config.resolve",
     "resume_run": "trainlattice.runs.experiment",
     "run_experiment": "trainlattice.runs.experiment",

@@ -22,6 +22,7 @@ RUNTIME_ONLY = frozenset(
         "dataset.num_workers",
         "dataset.start_method",
         "callbacks",
+        "trackers",
         "checkpoint",
         "plugins.local",
         "plugins.require",

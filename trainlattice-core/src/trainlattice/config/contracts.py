@@ -27,6 +27,7 @@ def contract_problems(
     taken = {"loss", "accuracy"} if len(losses) > 1 else {"loss"}
     problems = _outputs_twice(_all(sections, "postprocess"), locate)
     problems += _names_twice((*(losses if len(losses) > 1 else ()), *metrics), taken, locate)
+    problems += _names_twice(_all(sections, "trackers"), set(), locate)
     model_contract = model.contract if model else None
     dataset_contract = dataset.contract if dataset else None
     loss_contracts = [loss.contract for loss in losses]
@@ -55,7 +56,7 @@ def contract_problems(
 
 
 def own_name(component: ResolvedComponent) -> str:
-    """Under which one of several losses, or a metric, is recorded."""
+    """Under which one of several losses, or a metric, is recorded; what a tracker is called."""
     label: str | None = getattr(component.settings, "label", None)
     return label or component.options.record_name() or component.registered.component.name
 

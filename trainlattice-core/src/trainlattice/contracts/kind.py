@@ -161,6 +161,15 @@ CORE_KINDS = (
         every_mode=True,
     ),
     Kind(
+        "tracker",
+        "trackers",
+        form="list",
+        summary="takes the records of a run elsewhere, beside training",
+        arguments=("options",),
+        settings="trainlattice.contracts.settings:TrackerSettings",
+        every_mode=True,
+    ),
+    Kind(
         "callback",
         "callbacks",
         form="list",

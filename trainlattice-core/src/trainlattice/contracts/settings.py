@@ -114,6 +114,19 @@ class MetricSettings(Options):
     )
 
 
+class TrackerSettings(Options):
+    on_error: Literal["warn", "fail"] = Field(
+        "warn",
+        description="What its failure does: it is reported once, or it ends the run between two steps.",
+    )
+    timeout_sec: PositiveFloat = Field(
+        30.0, description="Seconds that the run waits for it at the start and, once more, at the end."
+    )
+    label: Label | None = Field(
+        None, alias="as", description="Name of this tracker; by default the component's."
+    )
+
+
 Implementation = Literal["auto", "fused", "foreach", "loop"]
 
 

@@ -77,6 +77,10 @@ class WallTimeReached(Interruption, SystemExit):
         self.code = 13
 
 
+class TrackerError(TrainLatticeError):
+    """A tracker with ``on_error: fail`` has failed."""
+
+
 class OutOfMemoryError(TrainLatticeError):
     """The device has not enough memory for a step."""
 

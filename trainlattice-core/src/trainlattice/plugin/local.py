@@ -86,6 +86,7 @@ register_optimizer = _of_kind("optimizer")
 register_scheduler = _of_kind("scheduler")
 register_postprocessor = _of_kind("postprocessor")
 register_metric = _of_kind("metric")
+register_tracker = _of_kind("tracker")
 register_callback = _of_kind("callback")
 
 

@@ -107,6 +107,19 @@ def continued_run(run: RunDirectory, checkpoint: Path) -> RunDirectory | None:
     return None
 
 
+def continued_runs(run: RunDirectory) -> tuple[Path, ...]:
+    """The directories of the runs that a run continues, the oldest first, as far as they are there."""
+    found: list[Path] = []
+    current: RunDirectory | None = run
+    while current is not None:
+        checkpoint = continued_checkpoint(stored_json(current.manifest) or {})
+        current = continued_run(current, checkpoint) if checkpoint is not None else None
+        if current is None or _real(current.path) in map(_real, (run.path, *found)):
+            break
+        found.insert(0, current.path.absolute())
+    return tuple(found)
+
+
 def read_records(path: Path, notes: list[str]) -> list[Record]:
     """The records of a file. A last line that was cut off is passed over; a damaged one before it is noted."""
     try:

@@ -95,6 +95,10 @@ def runs_dir_is(directory: Path) -> str:
     return f"experiment.runs_dir='{quoted}'"
 
 
+WITHOUT_TRACKERS = "trackers=[]"
+"""For ``--set``: what only looks at a run, or proves something of it, is reported nowhere."""
+
+
 def last_lines(log: Path, most: int = 15) -> str:
     """The end of a log, indented."""
     lines = log.read_text(encoding="utf-8", errors="replace").rstrip().splitlines()

@@ -11,6 +11,7 @@ from typing import Any
 from trainlattice.checkpoint.names import BEST, LAST
 from trainlattice.config.resolve import Resolution, resolve_file
 from trainlattice.diagnostics.errors import CheckpointError, UsageError
+from trainlattice.runs.child import WITHOUT_TRACKERS
 from trainlattice.runs.directory import RunDirectory
 from trainlattice.runs.experiment import run_of
 from trainlattice.runs.records import finite
@@ -53,7 +54,7 @@ def evaluate_run(
         raise UsageError(f"split is val or test, not {split!r}")
     path = Path(path)
     run = run_of(path)
-    overrides = [f"trainer.device={device}"] if device is not None else []
+    overrides = [WITHOUT_TRACKERS, *([f"trainer.device={device}"] if device is not None else [])]
     resolution = resolve_file(run.config, overrides, local_files=local_files)
     return _evaluate(resolution, _checkpoint(path, run), split)
 

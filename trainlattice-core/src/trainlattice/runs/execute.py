@@ -28,12 +28,14 @@ from trainlattice.runs.provenance import component_records, used_plugins
 from trainlattice.runs.records import RunRecords, recording_warnings
 from trainlattice.runs.result import RunResult
 from trainlattice.runs.resume import ResumePoint, find_resume_point
+from trainlattice.runs.tracking import build_trackers, tracked
 from trainlattice.training.callbacks import Callback, CallbackList
 from trainlattice.training.checkpointing import Checkpointer
 from trainlattice.training.failures import Ending
 from trainlattice.training.length import longer, total_steps
 from trainlattice.training.state import TrainerState
 from trainlattice.training.stopping import exhausted
+from trainlattice.training.tracking import Tracking
 from trainlattice.training.trainer import Services, Trainer
 from trainlattice.training.validation import keeping_rng
 
@@ -54,6 +56,7 @@ def execute_run(
     point = find_resume_point(resume, resolution) if resume is not None else None
     if point is not None and point.is_over(config.trainer):
         return _nothing_to_train(point, resolution)
+    trackers = build_trackers(resolution)
     built = build(
         resolution,
         budget=point.checkpoint.budget if point else None,
@@ -87,8 +90,33 @@ def execute_run(
     hooks = resolution.registry.hooks_of(used_plugins(config)).hook
     info = RunInfo(run.path, config.experiment.name, config.as_plain(), point.path if point else None)
     started = time.perf_counter()
-    with RunRecords(run.metrics, epochs=config.trainer.epochs) as records:
-        trainer = _trainer(resolution, built, run, records, callbacks)
+    with _finished_when_it_fails(trackers):
+        trainer = _trained(resolution, built, run, callbacks, trackers, point, manifest, hooks, info)
+        manifest.update(status="finished", finished=now(), **_progress(trainer.state))
+    seconds = time.perf_counter() - started
+    result = _result(run.path, trainer.state, config.trainer, seconds, lr=trainer.next_lr)
+    untracked = trackers.finish("finished")
+    hooks.trainlattice_run_finished(run=info, outcome=_outcome(result))
+    if untracked is not None:  # as an exception of that hook: the run is what it is
+        raise untracked
+    return result
+
+
+def _trained(
+    resolution: Resolution,
+    built: Built,
+    run: RunDirectory,
+    callbacks: CallbackList,
+    trackers: Tracking,
+    point: ResumePoint | None,
+    manifest: Manifest,
+    hooks: Any,
+    info: RunInfo,
+) -> Trainer:
+    """A Trainer that has trained to its end, with its records written."""
+    config = resolution.config
+    with RunRecords(run.metrics, epochs=config.trainer.epochs, follower=trackers.put) as records:
+        trainer = _trainer(resolution, built, run, records, callbacks, trackers)
         with _recorded_failure(manifest, trainer, hooks, info), recording_warnings(trainer):
             if point is not None:
                 if config.checkpoint.keep_best:
@@ -106,18 +134,32 @@ def execute_run(
                 monitor_direction=trainer.direction,
                 **_progress(trainer.state),
             )
+            trackers.start(tracked(config, run, info.resumed_from))
             _announce_start(trainer, point, config.experiment.seed)
             trainer.fit()
             trainer.event("end", status="finished")
-    manifest.update(status="finished", finished=now(), **_progress(trainer.state))
-    seconds = time.perf_counter() - started
-    result = _result(run.path, trainer.state, config.trainer, seconds, lr=trainer.next_lr)
-    hooks.trainlattice_run_finished(run=info, outcome=_outcome(result))
-    return result
+    return trainer
+
+
+@contextmanager
+def _finished_when_it_fails(trackers: Tracking) -> Iterator[None]:
+    """Whatever ends the run early, trackers are told once all else is written down."""
+    try:
+        yield
+    except BaseException as error:
+        untracked = trackers.finish(Ending.of(error).status, str(error) or type(error).__name__)
+        if untracked is not None:
+            logger.warning("%s", untracked)
+        raise
 
 
 def _trainer(
-    resolution: Resolution, built: Built, run: RunDirectory, records: RunRecords, callbacks: CallbackList
+    resolution: Resolution,
+    built: Built,
+    run: RunDirectory,
+    records: RunRecords,
+    callbacks: CallbackList,
+    trackers: Tracking,
 ) -> Trainer:
     checkpointer = Checkpointer(
         CheckpointStore(run.checkpoints),
@@ -133,6 +175,7 @@ def _trainer(
         run.path,
         built.metrics,
         built.guard,
+        trackers,
     )
     return Trainer(
         resolution.config.trainer,

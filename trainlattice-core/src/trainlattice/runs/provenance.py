@@ -82,7 +82,7 @@ def plugin_records(config: ResolvedConfig) -> list[dict[str, Any]]:
 
 
 def require_installed(records: Iterable[dict[str, Any]], name: str) -> None:
-    """Stops where a distribution that a run used is gone.
+    """Stops where a distribution that a run used is gone. Trackers may stay away: they change nothing.
 
     :param name: of the run or checkpoint, for the message.
     :raises PluginError: with the pip line that brings it back.
@@ -90,7 +90,9 @@ def require_installed(records: Iterable[dict[str, Any]], name: str) -> None:
     missing = {
         record["distribution"]: record["version"]
         for record in records
-        if record.get("distribution") and installed_version(record["distribution"]) is None
+        if record.get("kind") != "tracker"
+        and record.get("distribution")
+        and installed_version(record["distribution"]) is None
     }
     if missing:
         pins = " ".join(f"'{distribution}=={version}'" for distribution, version in missing.items())
@@ -121,7 +123,7 @@ def drift(saved: Iterable[dict[str, Any]], given: Iterable[dict[str, Any]], name
     notices, stops = [], []
     for before in saved:
         current = now.get((before["section"], before["name"]))
-        if current is None or before["section"].startswith("callbacks"):
+        if current is None or before["section"].startswith(("callbacks", "trackers")):
             continue  # another name is a changed configuration, and is reported as such
         if before["schema_sha256"] != current["schema_sha256"]:
             repair = ""

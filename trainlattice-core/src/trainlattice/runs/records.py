@@ -8,12 +8,14 @@ import math
 import os
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from trainlattice.contracts.metric_records import RECORDS_SCHEMA
+from trainlattice.contracts.tracking import TRACKER_THREADS
 from trainlattice.diagnostics.errors import TrainLatticeError
 
 if TYPE_CHECKING:
@@ -31,14 +33,24 @@ class RunRecords:
     """Appends records to a file, one strict JSON object a line, and shows them.
 
     A number that is not finite is written as null, and its name stands under ``nonfinite``.
+
+    :param follower: takes each record as it is written.
     """
 
-    def __init__(self, path: Path, *, epochs: int | None, console: bool = True) -> None:
+    def __init__(
+        self,
+        path: Path,
+        *,
+        epochs: int | None,
+        console: bool = True,
+        follower: Callable[[Mapping[str, Any]], None] | None = None,
+    ) -> None:
         self._path = path
         with self._naming_the_file():
             self._file = open(path, "a", buffering=1, encoding="utf-8")  # noqa: SIM115  closed on exit
         self._epochs = epochs
         self._console = console
+        self._follower = follower
 
     def write(self, record: Mapping[str, Any]) -> None:
         strict = {key: finite(value) for key, value in record.items()}
@@ -48,6 +60,8 @@ class RunRecords:
             line["nonfinite"] = nonfinite
         with self._naming_the_file():
             self._file.write(json.dumps(line, allow_nan=False, ensure_ascii=False) + "\n")
+        if self._follower is not None:
+            self._follower(MappingProxyType(line))
         if self._console and _is_shown(record):
             self._show(console_line(record, self._epochs))
 
@@ -106,6 +120,9 @@ class WarningRecords(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         if self._recording:  # writing the record led to a warning in turn
+            return
+        # Nobody but the thread of the run writes its records.
+        if (record.threadName or "").startswith(TRACKER_THREADS):
             return
         self._recording = True
         try:

@@ -15,7 +15,7 @@ from trainlattice.config.resolve import resolve_file
 from trainlattice.contracts.settings import LENGTHS
 from trainlattice.diagnostics.errors import CheckpointError, PluginError, TrainLatticeError, UsageError
 from trainlattice.runs.chain import Chain, Record, joined_records, read_chain
-from trainlattice.runs.child import Child, last_lines
+from trainlattice.runs.child import WITHOUT_TRACKERS, Child, last_lines
 from trainlattice.runs.compare import compare_records
 from trainlattice.runs.directory import RunDirectory
 from trainlattice.runs.manifest import read_manifest, status_of
@@ -116,14 +116,15 @@ class _Original:
     def require_code(self) -> None:
         """Raises PluginError if a plugin is missing or has other code, ConfigError if the configuration is not
         valid any more or a local file is gone."""
-        components = self.manifest["components"]
+        components = [record for record in self.manifest["components"] if record.get("kind") != "tracker"]
         require_installed(components, str(self.run.path))
         pins = pins_of_changed(components)
         if pins:
             raise PluginError(f"{self.run.path} was written with other versions\n  {pins}")
         if not self.run.config.is_file():
             raise UsageError(f"{self.run.config} does not exist: there is nothing to run again")
-        changed = _changed_code(self.manifest, resolve_file(self.run.config).config)
+        config = resolve_file(self.run.config, [WITHOUT_TRACKERS]).config
+        changed = _changed_code(components, self.manifest.get("plugins"), config)
         if changed:
             lines = "\n".join(f"  {line}" for line in changed)
             raise PluginError(f"{self.run.path} was written with other code:\n{lines}")
@@ -176,16 +177,15 @@ class _Original:
         return found
 
 
-def _changed_code(manifest: Mapping[str, Any], config: ResolvedConfig) -> list[str]:
+def _changed_code(components: Iterable[Record], stored: Any, config: ResolvedConfig) -> list[str]:
     """A line for each component or plugin whose code is not what it was, as far as a sha256 tells."""
     found = []
     now = {record["section"]: record for record in component_records(config)}
-    for record in manifest["components"]:
+    for record in components:
         sha256 = record.get("sha256")
         if sha256 is not None and sha256 != (now.get(record.get("section")) or {}).get("sha256"):
             found.append(f"{record.get('kind')} {record.get('name')!r}, of {record.get('file')}")
     plugins = {record["distribution"]: record for record in plugin_records(config) if record["distribution"]}
-    stored = manifest.get("plugins")
     for record in stored if isinstance(stored, list) else ():
         current = plugins.get(record.get("distribution")) or {}
         hashes = record.get("sha256"), current.get("sha256")

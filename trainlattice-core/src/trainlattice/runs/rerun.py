@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trainlattice.diagnostics.errors import TrainLatticeError, UsageError
-from trainlattice.runs.child import runs_dir_is
+from trainlattice.runs.child import WITHOUT_TRACKERS, runs_dir_is
 from trainlattice.runs.directory import RunDirectory
 from trainlattice.runs.experiment import run_from_file
 from trainlattice.runs.manifest import read_manifest
@@ -93,7 +93,11 @@ def main(text: str) -> int:
     try:
         run_from_file(
             request.config,
-            overrides=[runs_dir_is(Path(request.runs_dir)), "trainer.max_wall_time_sec=null"],
+            overrides=[
+                runs_dir_is(Path(request.runs_dir)),
+                "trainer.max_wall_time_sec=null",
+                WITHOUT_TRACKERS,
+            ],
             resume=request.resume,
             extra_callbacks=[_guard(request)],
             command="trainlattice runs reproduce",

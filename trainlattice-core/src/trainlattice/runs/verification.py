@@ -18,7 +18,7 @@ from trainlattice.checkpoint.peek import peek
 from trainlattice.config.resolve import resolve_file
 from trainlattice.diagnostics.errors import TrainLatticeError, UsageError
 from trainlattice.runs.chain import Record, joined_records
-from trainlattice.runs.child import Child, last_lines, run_in, runs_dir_is
+from trainlattice.runs.child import WITHOUT_TRACKERS, Child, last_lines, run_in, runs_dir_is
 from trainlattice.runs.compare import compare_records
 from trainlattice.runs.proof import Proof
 
@@ -85,6 +85,7 @@ def verify_resume(
     :raises UsageError: if it does not train.
     :raises TrainLatticeError: if a run that was killed cannot be resumed.
     """
+    overrides = (*overrides, WITHOUT_TRACKERS)
     resolve_file(config, overrides, local_files=local_files)
     more = [
         f"{name}={value}"

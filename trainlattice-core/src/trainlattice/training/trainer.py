@@ -38,6 +38,7 @@ from trainlattice.training.state import TrainerState
 from trainlattice.training.step import Stepper, StepResult
 from trainlattice.training.stopping import direction_of, exhausted, judge
 from trainlattice.training.strategy import Strategy
+from trainlattice.training.tracking import Tracking
 from trainlattice.training.update import Update
 from trainlattice.training.validation import Surroundings, evaluate, keeping_rng
 
@@ -53,6 +54,7 @@ class Services:
     :param run_dir: the run directory, for callbacks that write files.
     :param metrics: by phase.
     :param guard: watches for what is not finite, together with the updates of the run; None watches nothing.
+    :param trackers: asked between two steps whether they have failed.
     """
 
     records: RecordSink
@@ -62,6 +64,7 @@ class Services:
     run_dir: Path | None = None
     metrics: Mapping[PhaseName, PhaseMetrics] = field(default_factory=dict)
     guard: FiniteGuard | None = None
+    trackers: Tracking | None = None
 
 
 class Trainer:
@@ -114,6 +117,7 @@ class Trainer:
         self._guard = services.guard or FiniteGuard("continue", strategy.device)
         self.recorder = Recorder(self, services.records, self.callbacks.log_metrics)
         self._saver = Saver(self, services.checkpointer, services.saving)
+        self._trackers = services.trackers
         self._signals = Signals()
         self._deadline: float | None = None
         self._surroundings = Surroundings(
@@ -324,6 +328,8 @@ class Trainer:
         if self._validates_at_step():
             self._validate_inside_epoch()
         self._saver.poll()
+        if self._trackers is not None:
+            self._trackers.check()
         last = self._is_last_window()
         if not last and self._saver.is_due():
             self._saver.last()

@@ -1,0 +1,212 @@
+"""tensorboard, wandb and mlflow: what they hold after a run, and that the run is the same without them."""
+
+import os
+import random
+import sqlite3
+import sys
+
+import pytest
+
+from support.configs import write_tiny
+from support.runs import assert_identical, checkpoint, records, run_dirs, tiny, train
+from trainlattice import resume_run, run_from_file
+from trainlattice.config.resolve import resolve_mapping
+from trainlattice.diagnostics.errors import ConfigError, PluginError
+from trainlattice_plugin_trackers.libraries import give_own_random, require_reachable
+
+pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("ignore")]  # these libraries warn of each other
+LIBRARIES = ("tensorboard", "wandb", "mlflow")
+
+
+@pytest.fixture(autouse=True)
+def _home(tmp_path, monkeypatch):
+    """No key of whoever runs the tests, and nothing left in their home."""
+    for name in ("WANDB_API_KEY", "WANDB_IDENTITY_TOKEN_FILE", "WANDB_MODE"):
+        monkeypatch.delenv(name, raising=False)
+    for name in ("WANDB_CONFIG_DIR", "WANDB_CACHE_DIR", "WANDB_DATA_DIR", "HOME"):
+        monkeypatch.setenv(name, str(tmp_path / "home"))
+    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
+    monkeypatch.setenv("WANDB_BASE_URL", "http://127.0.0.1:9")
+
+
+def library(name):
+    return pytest.importorskip(name, reason=f"{name} is not installed")
+
+
+def expected(run):
+    """Every finite number of a run's records by ``type/name``: steps and values."""
+    found = {}
+    for record in records(run):
+        for name, value in record.items() if record["type"] != "event" else ():
+            if name not in ("schema", "time", "step") and type(value) in (int, float):
+                found.setdefault(f"{record['type']}/{name}", []).append((record["step"], value))
+    return found
+
+
+@pytest.mark.parametrize("name", LIBRARIES)
+def test_a_library_that_is_missing_is_named_with_its_pip_line(tmp_path, monkeypatch, name):
+    monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(PluginError) as caught:
+        train({**tiny(), "callbacks": [], "trackers": [name]}, tmp_path)
+    assert f"python -m pip install 'trainlattice-plugin-trackers[{name}]'" in str(caught.value)
+    assert run_dirs(tmp_path) == []
+
+
+@pytest.mark.parametrize("name", ["csv", *LIBRARIES])
+def test_weights_and_random_states_are_those_of_a_run_without(tmp_path, name):
+    if name != "csv":
+        library(name)
+    config = {**tiny(model={"dropout": 0.3}), "callbacks": []}
+    ends = []
+    for trackers in ([], [{"name": name, "on_error": "fail"}]):
+        end = checkpoint(train({**config, "trackers": trackers}, tmp_path / str(len(trackers))).run_dir)
+        end["config"] = end["components"] = None
+        ends.append(end)
+    assert_identical(*ends)
+
+
+def test_tensorboard_has_every_number_over_steps(followed):
+    library("tensorboard")
+    pytest.importorskip("torchmetrics", reason="torchmetrics is not installed")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    run = followed({"name": "tensorboard", "on_error": "fail"})
+    events = EventAccumulator(str(run / "tensorboard"))
+    events.Reload()
+    wanted = expected(run)
+    assert set(events.Tags()["scalars"]) == set(wanted)
+    assert "config/text_summary" in events.Tags()["tensors"]
+    for name, values in wanted.items():
+        found = [(event.step, event.value) for event in events.Scalars(name)]
+        assert found == [(step, pytest.approx(value, rel=1e-6)) for step, value in values]
+
+
+def test_mlflow_has_every_number_the_configuration_and_how_the_run_ended(tmp_path, followed):
+    library("mlflow")
+    pytest.importorskip("torchmetrics", reason="torchmetrics is not installed")
+    run = followed({"name": "mlflow", "on_error": "fail", "tags": {"team": "a"}})
+    with sqlite3.connect(run / "mlflow.db") as database:
+
+        def rows(query):
+            return database.execute(query).fetchall()
+
+        assert rows("select status, name from runs") == [("FINISHED", run.name)]
+        assert ("tiny",) in rows("select name from experiments")
+        metrics = {}
+        for name, step, value in rows("select key, step, value from metrics order by step"):
+            metrics.setdefault(name, []).append((step, value))
+        params = dict(rows("select key, value from params"))
+        tags = dict(rows("select key, value from tags"))
+    database.close()
+    assert metrics == expected(run)
+    assert (params["model.name"], params["optimizer.lr"]) == ("models:mlp", "0.01")
+    assert tags["team"] == "a"
+    assert not (tmp_path / "mlruns").exists()
+
+
+def test_mlflow_is_told_what_it_continues(tmp_path):
+    library("mlflow")
+    store = f"sqlite:///{tmp_path / 'all.db'}"
+    tracker = {"name": "mlflow", "tracking_uri": store, "experiment": "shared", "on_error": "fail"}
+    first = train({**tiny(), "callbacks": [], "trackers": [tracker]}, tmp_path).run_dir
+    second = resume_run(first, overrides=["trainer.epochs=3"]).run_dir
+    with sqlite3.connect(tmp_path / "all.db") as database:
+        query = "select value from tags where key = 'trainlattice.continues'"
+        assert database.execute(query).fetchall() == [(str(first),)]
+        assert database.execute("select count(*) from runs").fetchall() == [(2,)]
+        query = "select min(step) from metrics where key = 'batch/loss' group by run_uuid order by 1"
+        assert database.execute(query).fetchall() == [(1,), (7,)]
+    database.close()
+    assert not (second / "mlflow.db").exists()
+
+
+def test_wandb_offline_writes_into_the_run_directory(tmp_path, capfd):
+    library("wandb")
+    tracker = {"name": "wandb", "on_error": "fail", "project": "my-project"}
+    run = train({**tiny(), "callbacks": [], "trackers": [tracker]}, tmp_path).run_dir
+    (file,) = run.glob("wandb/offline-run-*/*.wandb")
+    held = file.read_bytes()
+    for text in ("my-project", run.name, "models:mlp", *expected(run)):
+        assert text.encode() in held
+    for record in records(run, "batch"):
+        assert repr(record["loss"]).encode() in held
+    said = capfd.readouterr()
+    assert "wandb" not in said.out + said.err
+
+
+def problem(directory, tracker):
+    path = write_tiny(directory)
+    path.write_text(f"{path.read_text()}\ntrackers:\n  - {tracker}\n")
+    with pytest.raises(ConfigError) as caught:
+        run_from_file(path)
+    assert run_dirs(directory) == []
+    (found,) = caught.value.diagnostics
+    return found
+
+
+def test_wandb_online_without_a_key_is_refused_and_asks_for_none(tmp_path, monkeypatch):
+    library("wandb")
+    monkeypatch.setattr("sys.stdin", None)
+    found = problem(tmp_path, "{name: wandb, mode: online}")
+    assert found.path == "trackers.0.mode"
+    assert "set WANDB_API_KEY or run `wandb login`" in found.message
+
+
+@pytest.mark.parametrize(
+    "tracker",
+    [
+        {"name": "wandb", "mode": "online"},
+        {"name": "mlflow", "tracking_uri": "http://127.0.0.1:9"},
+    ],
+)
+def test_a_server_that_cannot_be_reached_is_told_of_before_the_first_step(tmp_path, monkeypatch, tracker):
+    library(tracker["name"])
+    for name in ("http_proxy", "HTTP_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("WANDB_API_KEY", "a" * 40)
+    run = train({**tiny(), "callbacks": [], "trackers": [tracker]}, tmp_path).run_dir
+    first = records(run)[0]
+    assert (first["event"], first["step"]) == ("warning", 0)
+    assert "http://127.0.0.1:9 cannot be reached" in first["message"]
+    assert first["message"].startswith(f"tracker '{tracker['name']}' could not start")
+
+
+def test_a_port_that_answers_can_be_reached():
+    import socket
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        require_reachable(f"http://127.0.0.1:{server.getsockname()[1]}/x")
+    require_reachable("databricks")  # nothing is known of it
+
+
+@pytest.mark.parametrize(
+    ("given", "held"),
+    [
+        ("http://host:5000", "http://host:5000"),
+        ("sqlite:////data/a.db", "sqlite:////data/a.db"),
+        ("sqlite:///a.db", "sqlite:///{cwd}/a.db"),
+    ],
+)
+def test_a_store_is_absolute_so_that_a_run_resumes_from_anywhere(given, held):
+    config = {**tiny(), "trackers": [{"name": "mlflow", "tracking_uri": given}]}
+    tracker = resolve_mapping(config).config.as_plain()["trackers"][0]
+    assert tracker["tracking_uri"] == held.format(cwd=os.getcwd())
+
+
+def test_a_store_that_is_no_uri_is_refused(tmp_path):
+    found = problem(tmp_path, "{name: mlflow, tracking_uri: localhost}")
+    assert found.path == "trackers.0.tracking_uri"
+    assert "expected a URI" in found.message
+
+
+def test_a_library_draws_from_a_generator_of_its_own(monkeypatch):
+    import types
+
+    module = types.ModuleType("some_library.retry")
+    module.random = random
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    give_own_random("some_library")
+    before = random.getstate()
+    assert 0.0 <= module.random.random() < 1.0
+    assert module.random.choice([3]) == 3
+    assert random.getstate() == before
