@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from support.by_hand import line
-from support.runs import checkpoint, records, run_dirs, train
+from support.runs import checkpoint, records, run_dirs, tiny, train
 from trainlattice import Callback, Options, register_metric, register_postprocessor
 from trainlattice.diagnostics.errors import ConfigError
 
@@ -190,3 +190,22 @@ def test_what_cannot_be_spread_is_refused(tmp_path):
     assert "returned no 'middle'; it returned 'low', 'high'" in text
     text = refused(tmp_path, config({"name": "parts_of", "unfurl": True, "output": "x"}))
     assert "give one of output, outputs and unfurl" in text
+
+
+@pytest.mark.parametrize(
+    ("sections", "where"),
+    [
+        (
+            {"postprocess": [{"name": "times", "inputs": {"vaule": "pred"}}]},
+            ("postprocess.0", "post-processor 'times'"),
+        ),
+        ({"loss": {"name": "mse", "target_key": "input"}}, ("loss", "loss 'mse'")),
+    ],
+)
+def test_what_fails_in_the_first_batch_is_shown_where_it_failed(tmp_path, sections, where):
+    config = {**tiny(), **sections}
+    with pytest.raises(ConfigError) as raised:
+        train(config, tmp_path)
+    (found,) = raised.value.diagnostics
+    assert found.path == where[0]
+    assert f" in {where[1]}: " in found.message

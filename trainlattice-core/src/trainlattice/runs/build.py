@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,6 +25,7 @@ from trainlattice.contracts.settings import (
 from trainlattice.data.seeding import seed_everything
 from trainlattice.data.source import BatchSource
 from trainlattice.data.splits import Splits
+from trainlattice.diagnostics import nodes
 from trainlattice.diagnostics.errors import ConfigError, PluginError
 from trainlattice.runs.grouping import apply_groups, check_groups
 from trainlattice.runs.measuring import build_metrics, try_metrics
@@ -188,7 +189,7 @@ class _Builder:
             built: Callable[..., Any] = self.call(component, data=data)
             expect(component, built, Callable, "something that can be called as loss(pred, target)")
             assert isinstance(component.settings, LossSettings)
-            terms.append(LossTerm(own_name(component), built, component.settings))
+            terms.append(LossTerm(own_name(component), built, component.settings, component.path))
         return LossTerms(terms) if terms else None
 
     def postprocess(self, data: DatasetContract, models: Mapping[str, nn.Module]) -> PostProcessing:
@@ -205,7 +206,15 @@ class _Builder:
             spreads = settings.unfurl or settings.outputs is not None
             output = None if spreads else settings.output or component.registered.component.name
             found.append(
-                PostProcessor(name, function, settings.inputs, output, settings.outputs, settings.phases)
+                PostProcessor(
+                    name,
+                    function,
+                    settings.inputs,
+                    output,
+                    settings.outputs,
+                    settings.phases,
+                    component.path,
+                )
             )
         return PostProcessing(tuple(found))
 
@@ -326,16 +335,33 @@ class _Builder:
         return list(named.items())
 
     def does_not_fit(self, batch: str, error: Exception) -> ConfigError:
-        """A forward pass that failed: model, loss and dataset do not go together."""
+        """A forward pass that failed: model, post-processing, loss and dataset do not go together. Shown where it
+        failed, if the configuration has a line for it."""
         dataset, model = self.config.one("dataset"), self.config.one("model")
         names = f"model {model.name!r}" if model else "the models"
+        where = ""
+        path: nodes.Path = ("model",)
+        for blamed in _owners(error):
+            where = f" in {'loss' if isinstance(blamed, LossTerm) else 'post-processor'} {blamed.name!r}"
+            if self.resolution.locate(blamed.path) is not None:
+                path = blamed.path
         return config_error(
             self.resolution,
-            ("model",),
+            path,
             "contract",
             f"{names} and dataset {dataset.name if dataset else '?'!r} do not fit: a batch of {batch} gave "
-            f"{type(error).__name__}: {' '.join(str(error).split())}",
+            f"{type(error).__name__}{where}: {' '.join(str(error).split())}",
         )
+
+
+def _owners(error: Exception) -> Iterator[LossTerm | PostProcessor]:
+    """The parts of the configuration whose code an exception came through, the innermost last."""
+    trace = error.__traceback__
+    while trace is not None:
+        owner = trace.tb_frame.f_locals.get("self")
+        if isinstance(owner, (LossTerm, PostProcessor)):
+            yield owner
+        trace = trace.tb_next
 
 
 def instance_name(component: str, taken: Container[str]) -> str:

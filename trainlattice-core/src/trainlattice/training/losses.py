@@ -26,10 +26,18 @@ class LossTerm:
     predictions and targets of different shapes are meant.
 
     :param name: under which it is measured.
+    :param path: where the configuration has it.
     """
 
-    def __init__(self, name: str, loss: Callable[..., Tensor], settings: LossSettings | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        loss: Callable[..., Tensor],
+        settings: LossSettings | None = None,
+        path: tuple[str | int, ...] = ("loss",),
+    ) -> None:
         settings = settings or LossSettings()
+        self.path = path
         self.name = name
         self.loss = loss
         self.pred_key, self.target_key = settings.pred_key, settings.target_key

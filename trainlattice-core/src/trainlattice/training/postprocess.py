@@ -28,6 +28,7 @@ class PostProcessor:
     output: str | None
     outputs: Mapping[str, str] | None = None
     phases: tuple[str, ...] = ("train", "val", "test")
+    path: tuple[str | int, ...] = ("postprocess",)
 
     def __call__(self, container: Container) -> None:
         asks = f"the post-processor {self.name!r}"
