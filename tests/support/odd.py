@@ -92,8 +92,18 @@ class ShapedOptions(Options):
     shape: tuple[PositiveInt, ...] | None = None
     size: PositiveInt | None = None
     outputs: PositiveInt | None = None
+    channels: PositiveInt | None = None
+    divisor: PositiveInt | None = None
 
     def contract(self) -> ModelContract:
+        if self.channels is not None:
+            return ModelContract(
+                num_outputs=self.outputs,
+                in_channels=self.channels,
+                input_option="channels",
+                size_divisor=self.divisor,
+                size_divisor_option="divisor",
+            )
         option = "shape" if self.shape else "size"
         return ModelContract(self.shape, self.size, self.outputs, "outputs", option)
 
