@@ -68,6 +68,14 @@ class OddOptions(Options):
     lambda_: float = Field(0.0, alias="lambda", description="An option that is a word of Python.")
 
 
+class OneOrSeveralOptions(Options):
+    """Text, or options by name."""
+
+    several: str | Annotated[dict[Annotated[str, Field(pattern="^[a-z]+$")], Layer], Field(min_length=1)] = (
+        "none"
+    )
+
+
 class DemandingOptions(Options):
     """Options without defaults, whose values are narrow."""
 
@@ -147,6 +155,7 @@ def trainlattice_kinds() -> list[Kind]:
 def trainlattice_components() -> list[Component]:
     return [
         _component("model", "odd", "OddOptions"),
+        _component("model", "one_or_several", "OneOrSeveralOptions"),
         _component("model", "demanding", "DemandingOptions"),
         _component("model", "any", None),
         _component("model", "wrong_default", "WrongDefaultOptions"),
