@@ -142,6 +142,14 @@ def test_both_tasks_of_one_model_are_learned_and_recorded_by_name(tmp_path):
     assert not any(name.startswith("val_target") for name in last)
 
 
+def test_a_head_that_is_too_narrow_for_its_classes_is_named(tmp_path, capsys):
+    make_data("tumours", tmp_path / "data" / "tumours.csv")
+    config = str(CONFIGS / "multi_task.yaml")
+    assert run(["train", config, "--set", "trainer.device=cpu", "--set", "model.heads.diagnosis=1"]) == 2
+    said = "the loss 'diagnosis' of pred/diagnosis and target/diagnosis: target 1 in row "
+    assert said in capsys.readouterr().err
+
+
 def test_multi_task_is_resumed_from_the_middle_of_an_epoch_bit_identically(tmp_path):
     pytest.importorskip("torchmetrics", reason="torchmetrics is not installed")
     make_data("tumours", tmp_path / "data" / "tumours.csv")
