@@ -68,6 +68,14 @@ class OddOptions(Options):
     lambda_: float = Field(0.0, alias="lambda", description="An option that is a word of Python.")
 
 
+class OneOrSeveralOptions(Options):
+    """Text, or options by name."""
+
+    several: str | Annotated[dict[Annotated[str, Field(pattern="^[a-z]+$")], Layer], Field(min_length=1)] = (
+        "none"
+    )
+
+
 class DemandingOptions(Options):
     """Options without defaults, whose values are narrow."""
 
@@ -92,8 +100,18 @@ class ShapedOptions(Options):
     shape: tuple[PositiveInt, ...] | None = None
     size: PositiveInt | None = None
     outputs: PositiveInt | None = None
+    channels: PositiveInt | None = None
+    divisor: PositiveInt | None = None
 
     def contract(self) -> ModelContract:
+        if self.channels is not None:
+            return ModelContract(
+                num_outputs=self.outputs,
+                in_channels=self.channels,
+                input_option="channels",
+                size_divisor=self.divisor,
+                size_divisor_option="divisor",
+            )
         option = "shape" if self.shape else "size"
         return ModelContract(self.shape, self.size, self.outputs, "outputs", option)
 
@@ -137,6 +155,7 @@ def trainlattice_kinds() -> list[Kind]:
 def trainlattice_components() -> list[Component]:
     return [
         _component("model", "odd", "OddOptions"),
+        _component("model", "one_or_several", "OneOrSeveralOptions"),
         _component("model", "demanding", "DemandingOptions"),
         _component("model", "any", None),
         _component("model", "wrong_default", "WrongDefaultOptions"),

@@ -75,6 +75,89 @@ def test_numbers_are_those_of_python_in_full_precision(tmp_path):
     assert {key[0] for key in rows(splits)} == {torch.tensor(-1e-3).item(), 250.0, 0.5, 7.0}
 
 
+# --- several inputs and targets
+
+
+TABLE = "a,b,kind,c,value\n" + "".join(f"{i},{10 * i},{'xy'[i % 2]},{100 * i},{i}.5\n" for i in range(8))
+TWO_TARGETS = {
+    "value": {"column": "value", "task": "regression"},
+    "kind": {"column": "kind", "task": "classification"},
+}
+
+
+def several(directory, text=TABLE, **options):
+    return opened(directory, text, **{"target": TWO_TARGETS, "task": None, **options})
+
+
+def test_several_targets_are_told_apart_by_name(tmp_path):
+    splits = several(tmp_path)
+    batch = splits.train.fetch_batch(torch.arange(4))
+    assert list(batch) == ["input", "target/value", "target/kind"]
+    assert batch["input"].tolist() == [[v, 10 * v, 100 * v] for v in batch["input"][:, 0].tolist()]
+    assert torch.equal(batch["target/value"], batch["input"][:, :1] + 0.5)
+    assert torch.equal(batch["target/kind"], batch["input"][:, 0].long() % 2)
+    contract = splits.contract
+    assert (contract.input_shape, contract.task, contract.num_outputs) == ((3,), None, None)
+
+
+def test_each_class_of_the_first_target_with_classes_gives_its_share_to_validate_on(tmp_path):
+    splits = several(tmp_path, val_fraction=0.25)
+    assert splits.val.fields["target/kind"].bincount().tolist() == [1, 1]
+
+
+def test_several_inputs_are_told_apart_by_name_and_may_share_columns(tmp_path):
+    inputs = {"right": ("c", "a"), "left": ("a",)}
+    splits = opened(tmp_path, TABLE, target="value", features=inputs)
+    batch = splits.train.fetch_batch(torch.arange(4))
+    assert list(batch) == ["input/right", "input/left", "target"]
+    assert torch.equal(batch["input/right"], batch["input/left"] * torch.tensor([100.0, 1.0]))
+    assert torch.equal(batch["target"], batch["input/left"] + 0.5)
+    contract = splits.contract
+    assert (contract.input_shape, contract.task, contract.num_outputs) == (None, "regression", 1)
+
+
+def test_several_inputs_are_standardised_and_filled_in_as_one_is(tmp_path):
+    text = TABLE.replace("\n3,30,", "\n3,,")
+    one = opened(tmp_path, text, target="value", features=("b", "c"), missing="mean", standardize=True)
+    two = opened(
+        tmp_path,
+        text,
+        target="value",
+        features={"x": ("b",), "y": ("c",)},
+        missing="mean",
+        standardize=True,
+    )
+    for split in ("train", "val"):
+        fields = getattr(two, split).fields
+        assert torch.equal(torch.cat([fields["input/x"], fields["input/y"]], 1), getattr(one, split).inputs)
+
+
+def test_what_is_wrong_with_several_inputs_or_targets_is_shown_at_its_place(tmp_path):
+    error = refused(tmp_path, TABLE, target="value", features={"x": ("a", "value")})
+    assert (error.option, error.message) == (("features", "x", 1), "'value' is the target")
+    error = refused(tmp_path, TABLE, target=TWO_TARGETS, task=None, features=("a", "kind"))
+    assert (error.option, error.message) == (("features", 1), "'kind' is a target")
+    gone = {"far": {"column": "z", "task": "regression"}}
+    error = refused(tmp_path, TABLE, target=gone, task=None)
+    assert error.option == ("target", "far", "column")
+    assert error.message == "there is no column 'z'; columns: a, b, kind, c, value"
+    error = refused(tmp_path, TABLE.replace(",y,", ",,"), target=TWO_TARGETS, task=None)
+    assert error.option == ("target", "kind", "column")
+    assert "t.csv:3: the target 'kind' is missing" in error.message
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"target": "y", "task": None}, "the option 'task' is needed"),
+        ({"target": TWO_TARGETS, "task": "regression"}, "several targets have a task each"),
+    ],
+)
+def test_every_target_has_one_task(options, says):
+    with pytest.raises(ValueError, match=says):
+        CsvOptions(path="t.csv", **options)
+
+
 # --- missing values
 
 

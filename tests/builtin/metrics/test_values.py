@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from support.runs import manifest, records
+from support.runs import manifest, records, tiny, train
 
 pytestmark = pytest.mark.torch
 tm = pytest.importorskip("torchmetrics", reason="torchmetrics is not installed")
@@ -191,6 +191,30 @@ def test_f1_and_the_confusion_matrix_by_hand(measured):
     (found,) = records(run, "validation")
     assert found["val_f1"] == pytest.approx((2 / 3 + 1 / 2) / 2)
     assert found["val_confusion_matrix"] == [[2, 1], [1, 1]]
+
+
+@pytest.mark.parametrize("name", ["accuracy", "f1", "auroc", "confusion_matrix"])
+def test_for_a_yes_or_no_predictions_may_have_the_channel_that_targets_lack(measured, name):
+    """As bce_with_logits takes them."""
+    preds, target = BINARY
+    settings = {"name": name, "task": "binary", "as": "it"}
+    plain = records(measured(preds, target, settings).run_dir, "validation")[-1]["val_it"]
+    assert plain is not None
+    for channels in ((preds.unsqueeze(1), target), (preds.unsqueeze(1), target.unsqueeze(1))):
+        found = records(measured(*channels, settings).run_dir, "validation")
+        assert found[-1]["val_it"] == plain
+
+
+def test_a_model_of_one_output_is_trained_and_measured_on_two_classes(tmp_path):
+    config = tiny(
+        model={"num_classes": 1},
+        dataset={"num_classes": 2},
+        loss={"name": "bce_with_logits"},
+        trainer={"monitor": "val_f1", "epochs": 20},
+    )
+    run = train({**config, "metrics": [{"name": "f1", "task": "binary"}]}, tmp_path).run_dir
+    assert manifest(run)["best_metric"] > 0.7
+    assert "val_accuracy" not in records(run, "validation")[-1]
 
 
 def test_the_mean_of_a_key_counts_every_value_once(measured):

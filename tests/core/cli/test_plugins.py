@@ -19,8 +19,8 @@ from trainlattice.plugin.registry import Registry
 
 BUILT_IN = {
     "core": {"mode": ["supervised"]},
-    "models": {"model": ["cnn", "mlp"]},
-    "datasets": {"dataset": ["csv", "digits", "idx", "synthetic", "tensor"]},
+    "models": {"model": ["autoencoder", "cnn", "late_fusion", "mlp", "multi_head", "unet"]},
+    "datasets": {"dataset": ["csv", "digits", "idx", "shapes", "synthetic", "tensor"]},
     "metrics": {
         "metric": [
             "accuracy",

@@ -91,6 +91,70 @@ def test_the_built_in_cnn_and_datasets_state_their_contracts(tmp_path, dataset, 
     )
 
 
+CONVOLUTIONAL = "model: {name: shaped, channels: 1, divisor: 4}\ndataset: {name: data, shape: %s}\n"
+
+
+@pytest.mark.parametrize("shape", ["[1, 8, 12]", "[1, 4]", "[1]", "null"])
+def test_a_model_of_any_size_takes_what_its_strides_divide(tmp_path, registry, shape):
+    resolved(write(tmp_path, CONVOLUTIONAL % shape), registry=registry)
+
+
+@pytest.mark.parametrize(
+    ("shape", "path", "message", "advice"),
+    [
+        ("[3, 8, 8]", "model.channels",
+         "model 'odd:shaped' takes samples of 1 channels, dataset 'odd:data' yields [3, 8, 8]",
+         "set model.channels to 3"),
+        ("[1, 8, 6]", "model.divisor",
+         "model 'odd:shaped' takes samples whose sizes are multiples of 4, dataset 'odd:data' yields [1, 8, 6]",
+         "change model.divisor or the size of the samples"),
+    ],
+)  # fmt: skip
+def test_channels_and_strides_of_a_model_of_any_size_are_compared(
+    tmp_path, registry, shape, path, message, advice
+):
+    found = mistake(write(tmp_path, CONVOLUTIONAL % shape), registry=registry)
+    assert (found.code, found.path, found.message, found.notes) == ("contract", path, message, (advice,))
+
+
+def test_a_model_that_is_given_parts_of_a_sample_is_not_compared_with_the_whole(tmp_path, registry):
+    text = "model: {name: shaped, shape: [2], inputs: {x: %s}}\ndataset: {name: data, shape: [3]}\n"
+    resolved(write(tmp_path, text % "input/part"), registry=registry)
+    assert mistake(write(tmp_path, text % "input"), registry=registry).path == "model.shape"
+
+
+BINARY = ", outputs: 1", ", outputs: 2, task: classification"
+
+
+def test_one_output_is_enough_for_a_yes_or_no(tmp_path, registry):
+    resolved(shaped(tmp_path, *BINARY, "loss: bce_with_logits\n"), registry=registry)
+    resolved(shaped(tmp_path, *BINARY, "loss: {name: focal, binary: true}\n"), registry=registry)
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [
+        "cross_entropy",
+        "{components: [{name: cross_entropy}, {name: bce_with_logits}]}",
+    ],
+)
+def test_one_output_is_too_few_for_a_loss_of_classes(tmp_path, registry, loss):
+    found = mistake(shaped(tmp_path, *BINARY, f"loss: {loss}\n"), registry=registry)
+    assert (found.path, found.notes) == ("model.outputs", ("set model.outputs to 2",))
+
+
+def test_two_outputs_for_three_classes_are_refused_whatever_the_loss(tmp_path, registry):
+    path = shaped(tmp_path, ", outputs: 2", ", outputs: 3, task: classification", "loss: bce_with_logits\n")
+    assert mistake(path, registry=registry).path == "model.outputs"
+
+
+@pytest.mark.parametrize("keys", ["target_key: input", "pred_key: pred/code, target_key: target"])
+def test_outputs_that_no_loss_compares_with_the_target_are_not_compared(tmp_path, registry, keys):
+    """An autoencoder has as many outputs as inputs, whatever the classes."""
+    loss = f"loss: {{name: open, {keys}}}\n"
+    resolved(shaped(tmp_path, ", outputs: 4", ", outputs: 3, task: classification", loss), registry=registry)
+
+
 # --- loss and task -----------------------------------------------------------------------------------
 
 

@@ -17,7 +17,7 @@ def test_a_misspelt_name_shows_its_nearest_and_what_is_available(tmp_path):
     assert (found.code, places([found])) == ("unknown-component", [("c.yaml:2:9", "model.name")])
     assert found.suggestion == "did you mean 'mlp'?"
     (available,) = (note for note in found.notes if note.startswith("available: "))
-    assert "cnn mlp (models)" in available
+    assert "cnn late_fusion mlp multi_head unet (models)" in available
     assert "demanding" in available
     assert any("python -m pip install" in note for note in found.notes)
 
@@ -45,7 +45,10 @@ def test_a_misspelt_plugin_is_suggested(tmp_path):
 
 def test_the_name_of_a_plugin_is_no_component(tmp_path):
     found = named(tmp_path, "trainlattice-plugin-models")
-    assert "'trainlattice-plugin-models' is a plugin; its models: cnn, mlp" in found.notes
+    assert (
+        "'trainlattice-plugin-models' is a plugin; its models: autoencoder, cnn, late_fusion, mlp, multi_head, unet"
+        in (found.notes)
+    )
 
 
 @pytest.mark.parametrize("name", ["os.system", "torch.nn.Linear", "my_module:MyModel", "./mlp.py"])

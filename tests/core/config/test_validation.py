@@ -223,3 +223,24 @@ def test_a_validator_that_raises_something_odd_is_the_plugins_fault():
     )
     with pytest.raises(PluginError, match=r"model 'acme:raising'.*KeyError"):
         validate(Raising, node, ("model",), owner="model 'acme:raising'", at=Mark(source, 1, 1))
+
+
+@pytest.mark.parametrize(
+    ("value", "path", "message"),
+    [
+        ("{a: {width: 0}}", "model.several.a.width", "expected a value greater than 0, got the number 0"),
+        ("{a: {}}", "model.several.a.width", "model 'odd:one_or_several' needs the option 'width'"),
+        ("{a: 3}", "model.several.a", "expected a mapping, got the number 3"),
+        ("{}", "model.several", "expected at least 1, got none"),
+        (
+            "{a b: {width: 1}}",
+            "model.several.a b",
+            "expected text that matches '^[a-z]+$' as the key, got 'a b'",
+        ),
+        ("3", "model.several", "expected a string or a mapping, got the number 3"),
+        ("[a]", "model.several", "expected a string or a mapping, got a list"),
+    ],
+)
+def test_a_mapping_with_a_mistake_inside_is_not_told_to_be_a_string(tmp_path, registry, value, path, message):
+    found = mistake(odd(tmp_path, f"  several: {value}\n", name="one_or_several"), registry=registry)
+    assert (found.path, found.message) == (path, message)

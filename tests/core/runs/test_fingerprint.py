@@ -10,7 +10,7 @@ from torch.utils.data import Dataset, IterableDataset, Subset, TensorDataset
 
 from support.runs import assert_identical, manifest, tiny, train
 from trainlattice.checkpoint.rng import capture_rng
-from trainlattice.data import Splits, TensorData
+from trainlattice.data import Splits, TensorData, TensorFields
 from trainlattice.runs.fingerprint import fingerprint
 
 pytestmark = pytest.mark.torch
@@ -186,3 +186,14 @@ def test_every_plain_value_is_hashed_with_its_type(value):
     assert found is not None
     assert found != one(Samples(1, lambda index: [value]))["hash"]
     assert found != one(Samples(1, lambda index: str(value)))["hash"]
+
+
+def test_every_byte_and_every_key_of_fields_in_memory_counts():
+    fields = {"a": torch.arange(200.0), "target/b": torch.arange(200)}
+    found = one(TensorFields(fields))
+    assert (found["samples"], found["of"]) == (200, "all bytes")
+    assert one(TensorFields(dict(fields))) == found
+    changed = fields["a"].clone()
+    changed[101] += 1
+    for other in ({**fields, "a": changed}, {"c": fields["a"], "target/b": fields["target/b"]}):
+        assert one(TensorFields(other))["hash"] != found["hash"]

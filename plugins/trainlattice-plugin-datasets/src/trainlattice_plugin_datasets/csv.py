@@ -1,4 +1,4 @@
-"""Tables of numbers: one row a sample, one column the target."""
+"""Tables of numbers: one row a sample, one or several columns the targets."""
 
 from __future__ import annotations
 
@@ -10,29 +10,36 @@ import torch
 from torch import Tensor
 
 from trainlattice.contracts.options import OptionError, existing_file
-from trainlattice.contracts.records import DatasetContract
-from trainlattice.data import Splits, TensorData
+from trainlattice.contracts.records import DatasetContract, Task
+from trainlattice.data import Splits, TensorData, TensorFields
 from trainlattice_plugin_datasets.options import CsvOptions
 from trainlattice_plugin_datasets.splitting import split
 
+Place = tuple[str | int, ...]
 _MISSING = frozenset({"", "na", "n/a", "nan", "null", "none"})
 
 
 def open_csv(options: CsvOptions) -> Splits:
-    """Float32 features ``[N, F]``; int64 classes ``[N]`` or float32 targets ``[N, 1]``.
+    """Float32 features ``[N, F]``; int64 classes ``[N]`` or float32 targets ``[N, 1]``. With several inputs or
+    targets a batch is a dict of these: ``input`` or ``input/<name>``, ``target`` or ``target/<name>``.
 
-    Missing values are filled in, and features standardised, by what the training rows say alone.
+    Missing values are filled in, and features standardised, by what the training rows say alone. Each class of the
+    first target that has classes gives its share of validation rows.
     """
     header, rows, lines = _read(options)
-    columns = _columns(options, header)
-    target_column = header.index(options.target)
-    targets, num_outputs = _targets(options, [row[target_column] for row in rows], lines)
+    wanted = _target_columns(options, header)
+    targets, widths = {}, {}
+    for key, (column, task, place) in wanted.items():
+        cells = [row[header.index(column)] for row in rows]
+        targets[key], widths[key] = _targets(options, column, task, place, cells, lines)
+    inputs = _input_columns(options, header, {column for column, _, _ in wanted.values()})
+    columns = [column for group in inputs.values() for column in group]
     values = [
         [_number(row[column], header[column], line, options) for column in columns]
         for row, line in zip(rows, lines, strict=True)
     ]
     features = torch.tensor(values, dtype=torch.float64)
-    classes = targets if options.task == "classification" else None
+    classes = next((targets[key] for key, (_, task, _) in wanted.items() if task == "classification"), None)
     try:
         train, val = split(len(rows), options.val_fraction, options.split_seed, classes)
     except ValueError as error:
@@ -41,13 +48,22 @@ def open_csv(options: CsvOptions) -> Splits:
     if options.standardize:
         mean, std = features[train].mean(0), features[train].std(0, correction=0)
         features = (features - mean) / torch.where(std > 0, std, torch.ones_like(std))
-    features = features.to(torch.float32)
-    contract = DatasetContract((len(columns),), options.task, num_outputs)
-    return Splits(
-        TensorData(features[train], targets[train]),
-        TensorData(features[val], targets[val]),
-        contract=contract,
+    groups = features.to(torch.float32).split([len(group) for group in inputs.values()], 1)
+    fields = {**dict(zip(inputs, groups, strict=True)), **targets}
+    single = "target" in targets
+    contract = DatasetContract(
+        (len(columns),) if "input" in inputs else None,
+        options.task if single else None,
+        widths["target"] if single else None,
     )
+    return Splits(_data(fields, train), _data(fields, val), contract=contract)
+
+
+def _data(fields: dict[str, Tensor], rows: Tensor) -> TensorData | TensorFields:
+    chosen = {key: values[rows] for key, values in fields.items()}
+    if set(chosen) == {"input", "target"}:
+        return TensorData(chosen["input"], chosen["target"])
+    return TensorFields(chosen)
 
 
 def _read(options: CsvOptions) -> tuple[list[str], list[list[str]], list[int]]:
@@ -80,34 +96,57 @@ def _read(options: CsvOptions) -> tuple[list[str], list[list[str]], list[int]]:
     return header, rows, lines
 
 
-def _columns(options: CsvOptions, header: list[str]) -> list[int]:
-    if options.target not in header:
-        raise OptionError("target", f"there is no column {options.target!r}; columns: {', '.join(header)}")
+def _target_columns(options: CsvOptions, header: list[str]) -> dict[str, tuple[str, Task, Place]]:
+    """By key of a batch: the column, its task and the option that names it."""
+    if isinstance(options.target, str):
+        assert options.task is not None
+        wanted: dict[str, tuple[str, Task, Place]] = {"target": (options.target, options.task, ("target",))}
+    else:
+        wanted = {
+            f"target/{name}": (target.column, target.task, ("target", name, "column"))
+            for name, target in options.target.items()
+        }
+    for column, _, place in wanted.values():
+        if column not in header:
+            raise OptionError(place, f"there is no column {column!r}; columns: {', '.join(header)}")
+    return wanted
+
+
+def _input_columns(options: CsvOptions, header: list[str], targets: set[str]) -> dict[str, list[int]]:
+    """By key of a batch: indices of its columns."""
     if options.features is None:
-        names = [name for name in header if name != options.target]
+        names = [name for name in header if name not in targets]
         if not names:
             raise OptionError("path", f"{options.path} has no column beside the target")
-        return [header.index(name) for name in names]
-    for index, name in enumerate(options.features):
+        return {"input": [header.index(name) for name in names]}
+    if isinstance(options.features, tuple):
+        return {"input": _indices(("features",), options.features, header, targets)}
+    return {
+        f"input/{group}": _indices(("features", group), names, header, targets)
+        for group, names in options.features.items()
+    }
+
+
+def _indices(place: Place, names: tuple[str, ...], header: list[str], targets: set[str]) -> list[int]:
+    for index, name in enumerate(names):
         if name not in header:
-            raise OptionError(
-                ("features", index), f"there is no column {name!r}; columns: {', '.join(header)}"
-            )
-        if name == options.target:
-            raise OptionError(("features", index), f"{name!r} is the target")
-        if name in options.features[:index]:
-            raise OptionError(("features", index), f"{name!r} is named twice")
-    return [header.index(name) for name in options.features]
+            raise OptionError((*place, index), f"there is no column {name!r}; columns: {', '.join(header)}")
+        if name in targets:
+            raise OptionError((*place, index), f"{name!r} is {'the' if len(targets) == 1 else 'a'} target")
+        if name in names[:index]:
+            raise OptionError((*place, index), f"{name!r} is named twice")
+    return [header.index(name) for name in names]
 
 
-def _targets(options: CsvOptions, cells: list[str], lines: list[int]) -> tuple[Tensor, int]:
+def _targets(
+    options: CsvOptions, column: str, task: Task, place: Place, cells: list[str], lines: list[int]
+) -> tuple[Tensor, int]:
+    """Targets, and how many outputs they need."""
     for cell, line in zip(cells, lines, strict=True):
         if cell.strip().lower() in _MISSING:
-            raise OptionError("target", f"{options.path}:{line}: the target {options.target!r} is missing")
-    if options.task == "regression":
-        numbers = [
-            _number(cell, options.target, line, options) for cell, line in zip(cells, lines, strict=True)
-        ]
+            raise OptionError(place, f"{options.path}:{line}: the target {column!r} is missing")
+    if task == "regression":
+        numbers = [_number(cell, column, line, options) for cell, line in zip(cells, lines, strict=True)]
         return torch.tensor(numbers, dtype=torch.float32).unsqueeze(1), 1
     names = sorted({cell.strip() for cell in cells}, key=_by_number)
     index = {name: number for number, name in enumerate(names)}

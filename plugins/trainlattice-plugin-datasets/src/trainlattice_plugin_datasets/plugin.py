@@ -19,6 +19,11 @@ def trainlattice_components():
             ("tensor", "TensorOptions", "pairs of tensors in .pt files of a local directory"),
             ("digits", "DigitsOptions", "1,797 real 8x8 images of digits, from scikit-learn"),
             ("idx", "IdxOptions", "IDX files of the MNIST family, plain or gzipped, from a local directory"),
-            ("csv", "CsvOptions", "a table of numbers with a named target column"),
+            ("csv", "CsvOptions", "a table of numbers with one or several named inputs and targets"),
+            (
+                "shapes",
+                "ShapesOptions",
+                "circles, squares and triangles, with the class of each pixel",
+            ),
         )
     ]

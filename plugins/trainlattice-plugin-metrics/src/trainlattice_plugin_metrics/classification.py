@@ -79,7 +79,8 @@ def _build(
 
 
 class _Preparation:
-    """Probabilities of logits, and integers of targets that a loss needs as floats.
+    """Probabilities of logits, integers of targets that a loss needs as floats, and for a yes or no the only
+    channel left out, which predictions ``[N, 1, ...]`` have and targets ``[N, ...]`` may lack.
 
     Torchmetrics takes predictions of a batch for logits if one lies outside of [0, 1], and a small batch of logits
     may have none: here it is an option. It finds probabilities, and leaves them.
@@ -87,11 +88,16 @@ class _Preparation:
 
     def __init__(self, options: ClassificationOptions, compares: bool) -> None:
         self.several = options.task == "multiclass"
+        self.yes_or_no = options.task == "binary"
         self.normalizes = options.logits and (compares or not self.several)
         self.probabilities = not options.logits and (compares or not self.several)
 
     def __call__(self, name: str, value: Any, first: bool) -> Any:
-        if not isinstance(value, Tensor) or not value.is_floating_point():
+        if not isinstance(value, Tensor):
+            return value
+        if self.yes_or_no and value.dim() > 1 and value.shape[1] == 1:
+            value = value.squeeze(1)
+        if not value.is_floating_point():
             return value
         if name == "preds" and self.normalizes:
             return value.softmax(1) if self.several else value.sigmoid()

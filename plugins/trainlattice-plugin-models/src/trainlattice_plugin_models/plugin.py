@@ -5,20 +5,46 @@ from trainlattice.plugin import Component, hookimpl
 
 @hookimpl
 def trainlattice_components():
-    options = "trainlattice_plugin_models.options"
+    package = "trainlattice_plugin_models"
     return [
         Component(
             "model",
-            "mlp",
-            target="trainlattice_plugin_models.mlp:MLP",
-            options=f"{options}:MLPOptions",
-            summary="fully connected layers with GELU and dropout",
-        ),
-        Component(
-            "model",
-            "cnn",
-            target="trainlattice_plugin_models.cnn:CNN",
-            options=f"{options}:CNNOptions",
-            summary="blocks of convolution, GELU and max pooling, and a linear head",
-        ),
+            name,
+            target=f"{package}.{target}",
+            options=f"{package}.options:{options}",
+            summary=summary,
+        )
+        for name, target, options, summary in (
+            ("mlp", "mlp:MLP", "MLPOptions", "fully connected layers with GELU and dropout"),
+            (
+                "cnn",
+                "cnn:CNN",
+                "CNNOptions",
+                "blocks of convolution, GELU and max pooling, and a linear head",
+            ),
+            (
+                "late_fusion",
+                "mlp:LateFusion",
+                "LateFusionOptions",
+                "several inputs: layers for each, put together below an MLP",
+            ),
+            (
+                "multi_head",
+                "mlp:MultiHead",
+                "MultiHeadOptions",
+                "several outputs: an MLP with a linear head for each, for multi-task training",
+            ),
+            (
+                "autoencoder",
+                "autoencoder:Autoencoder",
+                "AutoencoderOptions",
+                "images through a few values and back, with convolutions",
+            ),
+            (
+                "unet",
+                "unet:UNet",
+                "UNetOptions",
+                "a class for each pixel: convolutions with skip connections",
+            ),
+        )
     ]

@@ -7,7 +7,13 @@ from math import prod
 
 from trainlattice.config.resolved import ResolvedComponent, Section
 from trainlattice.contracts.records import DatasetContract, LossContract, ModeContract, ModelContract
-from trainlattice.contracts.settings import LossSettings, MetricSettings, PostprocessSettings, TrainerSettings
+from trainlattice.contracts.settings import (
+    LossSettings,
+    MetricSettings,
+    ModelSettings,
+    PostprocessSettings,
+    TrainerSettings,
+)
 from trainlattice.diagnostics import nodes
 from trainlattice.diagnostics.diagnostic import Diagnostic
 from trainlattice.diagnostics.hints import did_you_mean
@@ -33,7 +39,7 @@ def contract_problems(
     loss_contracts = [loss.contract for loss in losses]
     if model and dataset and isinstance(model_contract, ModelContract):
         if isinstance(dataset_contract, DatasetContract):
-            problems += model_problems(model, model_contract, dataset.name, dataset_contract, locate)
+            problems += model_problems(model, model_contract, dataset.name, dataset_contract, losses, locate)
     for loss, loss_contract in zip(losses, loss_contracts, strict=True):
         if (
             isinstance(loss_contract, LossContract)
@@ -114,37 +120,25 @@ def _single(sections: Mapping[str, Section], name: str) -> ResolvedComponent | N
 
 
 def model_problems(
-    model: ResolvedComponent, ours: ModelContract, dataset: str, theirs: DatasetContract, locate: Locate
+    model: ResolvedComponent,
+    ours: ModelContract,
+    dataset: str,
+    theirs: DatasetContract,
+    losses: Sequence[ResolvedComponent],
+    locate: Locate,
 ) -> list[Diagnostic]:
     """Input shape and output width of a model against a dataset's."""
-    problems = []
+    problems: list[Diagnostic] = []
 
     def problem(option: str, message: str, note: str) -> None:
         path = (*model.path, option)
         problems.append(Diagnostic("contract", message, locate(path), nodes.dotted(path), notes=(note,)))
 
-    shape = theirs.input_shape
-    if shape is not None:
-        size = prod(shape)
-        expected = ours.input_shape
-        if expected is not None and tuple(expected) != tuple(shape):
-            option = ours.input_option or "input_shape"
-            problem(
-                option,
-                f"model {model.name!r} takes samples of shape {_shape(expected)}, "
-                f"dataset {dataset!r} yields {_shape(shape)}",
-                f"set {model.path[0]}.{option} to {_shape(shape)}",
-            )
-        elif expected is None and ours.input_dim is not None and ours.input_dim != size:
-            product = f" = {'*'.join(map(str, shape))}" if len(shape) > 1 else ""
-            option = ours.input_option or "input_dim"
-            problem(
-                option,
-                f"model {model.name!r} takes {ours.input_dim} values per sample, "
-                f"dataset {dataset!r} yields {size}{product}",
-                f"set {model.path[0]}.{option} to {size}",
-            )
-    if None not in (ours.num_outputs, theirs.num_outputs) and ours.num_outputs != theirs.num_outputs:
+    if theirs.input_shape is not None and _takes_the_input(model):
+        _input_problems(model, ours, dataset, theirs.input_shape, problem)
+    if None in (ours.num_outputs, theirs.num_outputs) or ours.num_outputs == theirs.num_outputs:
+        return problems
+    if _predicts_the_target(losses) and not _one_for_yes_or_no(ours, theirs, losses):
         what = "classes" if theirs.task == "classification" else "outputs"
         problem(
             ours.num_outputs_option,
@@ -153,6 +147,77 @@ def model_problems(
             f"set {model.path[0]}.{ours.num_outputs_option} to {theirs.num_outputs}",
         )
     return problems
+
+
+def _input_problems(
+    model: ResolvedComponent,
+    ours: ModelContract,
+    dataset: str,
+    shape: tuple[int, ...],
+    problem: Callable[[str, str, str], None],
+) -> None:
+    size = prod(shape)
+    expected = ours.input_shape
+    if expected is not None:
+        if tuple(expected) != tuple(shape):
+            option = ours.input_option or "input_shape"
+            problem(
+                option,
+                f"model {model.name!r} takes samples of shape {_shape(expected)}, "
+                f"dataset {dataset!r} yields {_shape(shape)}",
+                f"set {model.path[0]}.{option} to {_shape(shape)}",
+            )
+    elif ours.input_dim is not None:
+        if ours.input_dim != size:
+            product = f" = {'*'.join(map(str, shape))}" if len(shape) > 1 else ""
+            option = ours.input_option or "input_dim"
+            problem(
+                option,
+                f"model {model.name!r} takes {ours.input_dim} values per sample, "
+                f"dataset {dataset!r} yields {size}{product}",
+                f"set {model.path[0]}.{option} to {size}",
+            )
+    elif ours.in_channels is not None:
+        if ours.in_channels != shape[0]:
+            option = ours.input_option or "in_channels"
+            problem(
+                option,
+                f"model {model.name!r} takes samples of {ours.in_channels} channels, "
+                f"dataset {dataset!r} yields {_shape(shape)}",
+                f"set {model.path[0]}.{option} to {shape[0]}",
+            )
+        if ours.size_divisor is not None and any(extent % ours.size_divisor for extent in shape[1:]):
+            problem(
+                ours.size_divisor_option,
+                f"model {model.name!r} takes samples whose sizes are multiples of {ours.size_divisor}, "
+                f"dataset {dataset!r} yields {_shape(shape)}",
+                f"change {model.path[0]}.{ours.size_divisor_option} or the size of the samples",
+            )
+
+
+def _takes_the_input(model: ResolvedComponent) -> bool:
+    """Whether its one input is the whole sample, of which the dataset states the shape."""
+    inputs = model.settings.inputs if isinstance(model.settings, ModelSettings) else None
+    return inputs is None or list(inputs.values()) == ["input"]
+
+
+def _predicts_the_target(losses: Sequence[ResolvedComponent]) -> bool:
+    """Whether any loss compares what the model returns with the dataset's own target. An autoencoder has as many
+    outputs as inputs, whatever the classes."""
+    settings = [loss.settings for loss in losses]
+    return not losses or any(
+        not isinstance(s, LossSettings) or (s.pred_key, s.target_key) == ("pred", "target") for s in settings
+    )
+
+
+def _one_for_yes_or_no(
+    ours: ModelContract, theirs: DatasetContract, losses: Sequence[ResolvedComponent]
+) -> bool:
+    """One output is enough for two classes, unless a loss says that it wants an output for each."""
+    if (ours.num_outputs, theirs.num_outputs, theirs.task) != (1, 2, "classification") or not losses:
+        return False
+    contracts = [loss.contract for loss in losses]
+    return not any(isinstance(c, LossContract) and c.task == "classification" for c in contracts)
 
 
 def task_problems(

@@ -158,17 +158,19 @@ def _type(schema: dict[str, Any], definitions: dict[str, Any]) -> str:
 
 
 def _example(registered: Registered, name: str) -> str:
-    """The section with every option at its default; a required one gets a value of its type."""
+    """The section with every option at its first example, else its default; a required one gets a value of its
+    type."""
     schema = registered.options_class
     block: dict[str, Any] = {"name": name}
     json_schema = schema.model_json_schema()
     required = json_schema.get("required", ())
     properties = sorted(json_schema.get("properties", {}).items(), key=lambda item: item[0] not in required)
     for option, field_schema in properties:
-        if option in required:
-            info = next(f for n, f in schema.model_fields.items() if option in (n, f.alias))
-            examples = info.examples or [_sample(field_schema, json_schema.get("$defs", {}))]
-            block[option] = examples[0]
+        info = next(f for n, f in schema.model_fields.items() if option in (n, f.alias))
+        if info.examples:
+            block[option] = info.examples[0]
+        elif option in required:
+            block[option] = _sample(field_schema, json_schema.get("$defs", {}))
         elif "default" in field_schema:
             block[option] = field_schema["default"]
     section = registered.kind.section

@@ -60,7 +60,25 @@ def validate(
     if not isinstance(errors, list):
         return errors, []
     report = _Report(schema, node, path, owner, at, help_line)
-    return None, _merged(report.diagnostic(error) for error in errors)
+    return None, _merged(report.diagnostic(error) for error in _meant(node, errors))
+
+
+def _meant(node: Mapping, errors: list[ErrorDetails]) -> list[ErrorDetails]:
+    """Without what the members of a union say that take another type: a mapping that has a mistake inside was not
+    meant to be a string."""
+    places = [(error, *_walk(node, error["loc"])) for error in errors]
+
+    def looks_inside(error: ErrorDetails, where: Path, place: Path) -> bool:
+        return where[: len(place)] == place and (len(where) > len(place) or error["type"] not in _EXPECTED)
+
+    return [
+        error
+        for error, place, found in places
+        if isinstance(found, Scalar)
+        or error["type"] not in _EXPECTED
+        or error["loc"][-1:] == ("[key]",)
+        or not any(looks_inside(other, where, place) for other, where, _ in places)
+    ]
 
 
 def _errors(schema: type[OptionsT], node: Mapping, owner: str) -> OptionsT | list[ErrorDetails]:
@@ -181,6 +199,10 @@ class _Report:
             return Diagnostic(
                 code, f"expected {expected}, got {nodes.describe(found)}", mark, path, _advice(kind, found)
             )
+        if kind == "too_short" and context.get("actual_length") == 0:
+            return Diagnostic(
+                "invalid-value", f"expected at least {context['min_length']}, got none", mark, path
+            )
         message = str(error["msg"]).replace("Input should be ", "expected a value ", 1)
         if isinstance(found, Scalar):
             message = f"{message}, got {nodes.describe(found)}"
@@ -193,7 +215,9 @@ class _Report:
         mark = (
             parent.entries[str(where[-1])].key_mark if where and isinstance(parent, Mapping) else found.mark
         )
-        expected = _EXPECTED.get(error["type"], "another key")
+        pattern = error.get("ctx", {}).get("pattern")
+        other = f"text that matches {pattern!r}" if pattern else "another key"
+        expected = _EXPECTED.get(error["type"], other)
         path = nodes.dotted((*self.path, *where))
         return Diagnostic("wrong-type", f"expected {expected} as the key, got {str(where[-1])!r}", mark, path)
 

@@ -27,6 +27,9 @@ class ModelContract:
     :param input_dim: number of values in one input sample, for models that flatten; compared with the
         product of the dataset's shape where no ``input_shape`` is stated.
     :param num_outputs: width of the last output dimension: classes, or regression targets.
+    :param in_channels: first size of an input sample, for models that take any height and width; stated in
+        place of ``input_shape``.
+    :param size_divisor: what divides every further size of an input sample, beside ``in_channels``.
     """
 
     input_shape: tuple[int, ...] | None = None
@@ -36,6 +39,10 @@ class ModelContract:
     """The option that ``num_outputs`` comes from: a mismatch points at it."""
     input_option: str | None = None
     """The same for the input; None: the name of the field that is stated."""
+    in_channels: int | None = None
+    size_divisor: int | None = None
+    size_divisor_option: str = "size_divisor"
+    """The option that ``size_divisor`` comes from."""
 
     def __post_init__(self) -> None:
         _require_shape(self.input_shape)

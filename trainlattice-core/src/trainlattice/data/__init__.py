@@ -1,5 +1,5 @@
 """Where batches come from: splits, order, seeding, loading, the data container."""
 
-from trainlattice.data.splits import Splits, TensorData
+from trainlattice.data.splits import Splits, TensorData, TensorFields
 
-__all__ = ["Splits", "TensorData"]
+__all__ = ["Splits", "TensorData", "TensorFields"]

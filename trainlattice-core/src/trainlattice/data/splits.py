@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sized
+from collections.abc import Iterable, Mapping, Sized
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
@@ -69,3 +69,30 @@ class TensorData:
     def fetch_batch(self, indices: Tensor) -> tuple[Tensor, Tensor]:
         """``([B, ...], [B, ...])`` for int64 indices ``[B]``."""
         return torch.index_select(self.inputs, 0, indices), torch.index_select(self.targets, 0, indices)
+
+
+class TensorFields:
+    """Several inputs or targets in memory: a batch is a dict with one ``index_select`` of each.
+
+    :param fields: ``[N, ...]`` by key, such as ``left`` (an input), ``target`` or ``target/value``.
+    :raises ValueError: if there are none or their lengths differ.
+    """
+
+    stochastic = False
+
+    def __init__(self, fields: Mapping[str, Tensor]) -> None:
+        lengths = {key: len(values) for key, values in fields.items()}
+        if len(set(lengths.values())) != 1:
+            found = ", ".join(f"{length} of {key!r}" for key, length in lengths.items()) or "no fields"
+            raise ValueError(f"the lengths must be equal: {found}")
+        self.fields = dict(fields)
+
+    def __len__(self) -> int:
+        return len(next(iter(self.fields.values())))
+
+    def __getitem__(self, index: int) -> dict[str, Tensor]:
+        return {key: values[index] for key, values in self.fields.items()}
+
+    def fetch_batch(self, indices: Tensor) -> dict[str, Tensor]:
+        """``[B, ...]`` by key for int64 indices ``[B]``."""
+        return {key: torch.index_select(values, 0, indices) for key, values in self.fields.items()}

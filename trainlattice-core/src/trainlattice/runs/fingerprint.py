@@ -14,7 +14,7 @@ from torch.utils.data import IterableDataset
 
 from trainlattice.checkpoint.rng import capture_rng, restore_rng
 from trainlattice.data.spare import spare
-from trainlattice.data.splits import MapDataset, Splits, TensorData
+from trainlattice.data.splits import MapDataset, Splits, TensorData, TensorFields
 
 MOST_BYTES = 64 * 1024 * 1024
 """Tensors in memory up to this size are hashed whole."""
@@ -65,6 +65,8 @@ def _content(split: Any) -> tuple[str, str]:
         return own, "its own fingerprint()"
     if isinstance(split, TensorData):
         return _of_tensors([split.inputs, split.targets])
+    if isinstance(split, TensorFields):
+        return _of_tensors(list(split.fields.values()), list(split.fields))
     split = spare(split)
     if isinstance(split, IterableDataset) or not isinstance(split, MapDataset):
         raise _UnidentifiedError("a stream is not read before the run")
@@ -74,8 +76,10 @@ def _content(split: Any) -> tuple[str, str]:
 # --- tensors in memory ---------------------------------------------------------------------------
 
 
-def _of_tensors(tensors: list[Tensor]) -> tuple[str, str]:
+def _of_tensors(tensors: list[Tensor], keys: list[str] | None = None) -> tuple[str, str]:
     sha256 = hashlib.sha256()
+    if keys is not None:
+        _feed(sha256.update, keys)
     sizes = [tensor.numel() * tensor.element_size() for tensor in tensors]
     for tensor in tensors:
         _feed(sha256.update, [str(tensor.dtype), list(tensor.shape)])

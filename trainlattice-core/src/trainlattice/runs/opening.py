@@ -160,10 +160,10 @@ class DataOpener:
     def contracts(self, dataset: ResolvedComponent, opened: DatasetContract) -> None:
         """The static comparison again, with what the opened data states."""
         problems: list[Diagnostic] = []
-        model, locate = self.config.one("model"), self.resolution.locate
+        model, losses, locate = self.config.one("model"), self.config.all("loss"), self.resolution.locate
         if model is not None and isinstance(model.contract, ModelContract):
-            problems += model_problems(model, model.contract, dataset.name, opened, locate)
-        for loss in self.config.all("loss"):
+            problems += model_problems(model, model.contract, dataset.name, opened, losses, locate)
+        for loss in losses:
             if isinstance(loss.contract, LossContract):
                 problems += task_problems(loss, loss.contract, dataset.name, opened, locate)
         if problems:

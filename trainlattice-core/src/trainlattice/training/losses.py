@@ -63,6 +63,8 @@ class LossTerm:
             explanation = explain_target(pred, target, self.ignore_index) if self.classifies else None
             if explanation is None:
                 raise
+            if self.target_key != "target":
+                explanation = f"{self._asks} of {self.pred_key} and {self.target_key}: {explanation}"
             raise TargetError(explanation) from error
 
     def count(self, container: Container, samples: Callable[[Container], float]) -> float:
