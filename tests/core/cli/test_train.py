@@ -335,14 +335,21 @@ def in_shell(arguments: str, directory: Path) -> subprocess.CompletedProcess[str
     )
 
 
-def test_a_reader_that_leaves_ends_no_run(project: Path):
+def test_a_reader_that_leaves_ends_the_run_with_its_checkpoint_and_the_way_to_go_on(project: Path):
     """head closes the pipe after one line."""
-    done = in_shell("train tiny.yaml --set trainer.log_every=1 | head -n 1", project)
-    assert done.returncode == 0, done.stderr
+    done = in_shell(
+        "train tiny.yaml --set trainer.log_every=1 --set trainer.epochs=2000 | head -n 1", project
+    )
+    assert done.returncode == 1, done.stderr
     run = only_run(project / "runs")
-    assert "standard output takes no more ([Errno 32] Broken pipe); the records go on in" in done.stderr
-    assert manifest_of(run)["status"] == "finished"
+    manifest = manifest_of(run)
+    assert (manifest["status"], manifest["error"]["type"]) == ("interrupted", "ConsoleClosed")
+    assert {path.name for path in (run / "checkpoints").glob("*.pt")} <= {"last.pt", "best.pt"}
+    assert "standard output was closed: saving last.pt after this step and leaving" in done.stderr
+    assert f"to continue: trainlattice resume {run}" in done.stderr
     assert "Traceback" not in done.stderr
+    steps = [json.loads(line)["step"] for line in (run / "metrics.jsonl").read_text().splitlines()]
+    assert max(steps) == manifest["global_step"]
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="a device of Linux")

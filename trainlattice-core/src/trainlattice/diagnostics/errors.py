@@ -58,7 +58,8 @@ class CheckpointWriteError(TrainLatticeError):
 
 
 class Interruption(BaseException):
-    """A signal or the end of its time ended the run between two steps, after its checkpoint was written."""
+    """A signal, the end of its time or a closed console ended the run between two steps, after its checkpoint was
+    written."""
 
 
 class RunInterrupted(Interruption, KeyboardInterrupt):
@@ -75,6 +76,14 @@ class WallTimeReached(Interruption, SystemExit):
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
         self.code = 13
+
+
+class ConsoleClosed(Interruption, SystemExit):
+    """Whoever read the standard output is gone; ``code`` is 1."""
+
+    def __init__(self) -> None:
+        super().__init__("standard output was closed")
+        self.code = 1
 
 
 class TrackerError(TrainLatticeError):

@@ -17,7 +17,7 @@ from trainlattice.checkpoint.store import CheckpointStore
 from trainlattice.config.resolve import Resolution
 from trainlattice.config.snapshot import read_only
 from trainlattice.contracts.settings import TrainerSettings
-from trainlattice.diagnostics.errors import TrainLatticeError, UsageError, WallTimeReached
+from trainlattice.diagnostics.errors import ConsoleClosed, TrainLatticeError, UsageError, WallTimeReached
 from trainlattice.plugin.lifecycle import RunInfo, RunOutcome
 from trainlattice.runs.build import Built, build
 from trainlattice.runs.directory import RunDirectory, create
@@ -117,6 +117,7 @@ def _trained(
     config = resolution.config
     with RunRecords(run.metrics, epochs=config.trainer.epochs, follower=trackers.put) as records:
         trainer = _trainer(resolution, built, run, records, callbacks, trackers)
+        records.when_closed = lambda: trainer.leave(ConsoleClosed())
         with _recorded_failure(manifest, trainer, hooks, info), recording_warnings(trainer):
             if point is not None:
                 if config.checkpoint.keep_best:
@@ -206,8 +207,11 @@ def _recorded_failure(manifest: Manifest, trainer: Trainer, hooks: Any, info: Ru
             trainer.event("end", status=status)
         except TrainLatticeError as unwritten:
             logger.warning("%s", unwritten)
-        ended = f"{status}: {error}" if isinstance(error, WallTimeReached) else status
-        logger.info("%s", _how_to_go_on(ended, info))
+        ended = f"{status}: {error}" if isinstance(error, (ConsoleClosed, WallTimeReached)) else status
+        level = (
+            logging.WARNING if isinstance(error, ConsoleClosed) else logging.INFO
+        )  # stderr may have a reader
+        logger.log(level, "%s", _how_to_go_on(ended, info))
         try:
             hooks.trainlattice_run_failed(run=info, error=error)
         except BaseException:

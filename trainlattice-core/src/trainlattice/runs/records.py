@@ -50,6 +50,8 @@ class RunRecords:
             self._file = open(path, "a", buffering=1, encoding="utf-8")  # noqa: SIM115  closed on exit
         self._epochs = epochs
         self._console = console
+        self.when_closed: Callable[[], None] = lambda: None
+        """Called once if the reader of the standard output is gone."""
         self._follower = follower
 
     def write(self, record: Mapping[str, Any]) -> None:
@@ -66,9 +68,13 @@ class RunRecords:
             self._show(console_line(record, self._epochs))
 
     def _show(self, line: str) -> None:
-        """A console that is full, absent or closed is no reason to stop."""
+        """A console that is full or absent is no reason to stop; whoever closes it means to."""
         try:
             print(line, flush=True)
+        except BrokenPipeError:
+            self._console = False
+            logger.warning("standard output was closed: saving last.pt after this step and leaving")
+            self.when_closed()
         except (OSError, ValueError) as error:
             self._console = False
             logger.warning("standard output takes no more (%s); the records go on in %s", error, self._path)

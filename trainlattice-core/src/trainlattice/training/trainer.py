@@ -18,6 +18,7 @@ from trainlattice.data.container import BatchError, Container, container_of
 from trainlattice.data.source import LEFT_OUT, BatchSource
 from trainlattice.diagnostics.errors import (
     CheckpointWriteError,
+    Interruption,
     NonFiniteError,
     TrainLatticeError,
     WallTimeReached,
@@ -120,6 +121,7 @@ class Trainer:
         self._trackers = services.trackers
         self._signals = Signals()
         self._deadline: float | None = None
+        self._leaving: Interruption | None = None
         self._surroundings = Surroundings(
             lambda: [call(self.parts.models) for call in self.callbacks.evaluating]
         )
@@ -166,6 +168,11 @@ class Trainer:
         """Ends the run at the end of this epoch, after its checkpoint; the reason is recorded."""
         self.state.stop_requested = self.state.stop_requested or str(reason)
 
+    def leave(self, interruption: Interruption) -> None:
+        """Ends the run between two steps, or after a batch of a validation: saves ``last.pt`` and raises this.
+        A run that is complete by then ends as it would."""
+        self._leaving = self._leaving or interruption
+
     def require_finite(self) -> None:
         """Raises NonFiniteError if a loss or gradient was not; waits for the device."""
         self._guard.require_clean()
@@ -174,7 +181,8 @@ class Trainer:
         """Trains to the end or to a stop. Whatever ends it, callbacks are told and, after an exception,
         ``emergency.pt`` holds the state for diagnosis.
 
-        :raises Interruption: after SIGINT, SIGTERM or ``max_wall_time_sec``, when the state is in ``last.pt``.
+        :raises Interruption: after SIGINT, SIGTERM, ``max_wall_time_sec`` or ``leave``, when the state is in
+            ``last.pt``.
         """
         with self._signals.taken():
             return self._fit()
@@ -347,28 +355,28 @@ class Trainer:
                     raise
 
     def _heed_signals(self) -> None:
-        """Also the end of the time that this process has. The state is one that can be resumed."""
-        time_is_up = self._deadline is not None and monotonic() >= self._deadline
-        if self._signals.stopping is None and not self._signals.save and not time_is_up:
+        """Also the end of the time that this process has, and a wish to leave. The state can be resumed."""
+        if self._deadline is not None and monotonic() >= self._deadline:
+            self.leave(
+                WallTimeReached(
+                    f"trainer.max_wall_time_sec: {self.settings.max_wall_time_sec:g} s are over after step "
+                    f"{self.state.global_step}"
+                )
+            )
+        if self._signals.stopping is None and self._leaving is None and not self._signals.save:
             return
         with self._surroundings.outside():
-            self._save_and_obey(time_is_up=time_is_up)
+            self._save_and_obey()
 
-    def _save_and_obey(self, *, time_is_up: bool) -> None:
-        if self._signals.stopping is None and time_is_up:
-            self._saver.last(again=False)
-            self._saver.finish()
-            raise WallTimeReached(
-                f"trainer.max_wall_time_sec: {self.settings.max_wall_time_sec:g} s are over after step "
-                f"{self.state.global_step}"
-            )
-        if self._signals.stopping is not None:
+    def _save_and_obey(self) -> None:
+        if self._signals.stopping is not None or self._leaving is not None:
             self._saver.last(again=False)
             self._saver.finish()
             self._signals.check()
-        if self._signals.save:
-            self._signals.save = False
-            self._saver.last()
+            assert self._leaving is not None
+            raise self._leaving
+        self._signals.save = False
+        self._saver.last()
 
     def _is_last_window(self) -> bool:
         """A run that ends with an epoch completes it, with its record and validation."""
