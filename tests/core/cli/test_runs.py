@@ -248,6 +248,23 @@ def test_a_circle_of_runs_ends(cli, runs):
     assert len(plain(cli, "show", "runs/whole")["chain"]) == 1
 
 
+def test_show_leaves_what_is_more_than_one_number_to_json(cli, tmp_path):
+    run = tmp_path / "run"
+    run.mkdir()
+    record = {
+        "type": "epoch",
+        "epoch": 1,
+        "step": 3,
+        "val_loss": 0.5,
+        "val_confusion_matrix": [[4, 1], [0, 5]],
+    }
+    (run / "metrics.jsonl").write_text(json.dumps(record) + "\n")
+    said = cli("runs", "show", run).out
+    assert "VAL_CONFUSION_MATRIX" not in said
+    assert "with more than one number: val_confusion_matrix (--json)" in said
+    assert plain(cli, "show", run)["records"][0]["val_confusion_matrix"] == [[4, 1], [0, 5]]
+
+
 def test_show_of_a_run_without_manifest_shows_what_there_is(cli, runs):
     (runs / "whole" / "manifest.json").unlink()
     (runs / "whole" / "config.yaml").write_text("model: [")

@@ -199,12 +199,15 @@ def _print_epochs(records: list[dict[str, Any]]) -> None:
         for name in dict.fromkeys(key for record in epochs for key in record)
         if name in ("epoch", "step", "lr") or name.startswith(("train_", "val_"))
     ]
-    names = [name for name in names if not name.endswith("_per_sec")]
+    lists = {key for record in epochs for key, value in record.items() if isinstance(value, list)}
+    names = [name for name in names if not name.endswith("_per_sec") and name not in lists]
     shown = epochs if len(epochs) <= _MOST_SHOWN else epochs[-_MOST_SHOWN:]
     rows = [tuple(_short(record.get(name)) for name in names) for record in shown]
     print_table([name.upper() for name in names], rows, indent="  ")
     left_out = len(epochs) - len(shown)
     click.echo(f"  {len(records)} records" + (f"; {left_out} earlier epochs: --json" if left_out else ""))
+    if more := [name for name in lists if name != "nonfinite"]:
+        click.echo(f"  with more than one number: {', '.join(sorted(more))} (--json)")
 
 
 # --- diff ----------------------------------------------------------------------------------------

@@ -197,9 +197,8 @@ class Trainer:
         self._saver.begin()
         self._epoch_number = self.state.epoch
         try:
-            with (
-                keeping_rng()
-            ):  # also in a run that is resumed, whose random states are those of its checkpoint
+            # What they draw is theirs, also in a run that is resumed and has the random states of its checkpoint.
+            with keeping_rng():
                 for call in self.callbacks.on_run_start:
                     call(self)
             self.recorder.observed = True
