@@ -96,10 +96,7 @@ def test_a_finished_run_has_nothing_to_resume_and_says_how_to_go_on(tmp_path, ca
     (made,) = run_dirs(tmp_path)
     capsys.readouterr()
     assert run(["resume", str(made)]) == 0
-    assert (
-        "nothing is left to train; raise trainer.epochs or trainer.max_steps to train on"
-        in capsys.readouterr().out
-    )
+    assert "nothing is left to train; --set trainer.epochs=4 trains on" in capsys.readouterr().out
     assert run_dirs(tmp_path) == [made]
 
 

@@ -182,7 +182,7 @@ def test_an_unknown_name_shows_what_there_is_and_from_where(site: Path, refused:
     text = str(refused(config("nett")))
     assert "did you mean 'net'?" in text
     assert "net (acme)" in text
-    assert "cnn mlp (models)" in text
+    assert "autoencoder cnn late_fusion mlp multi_head unet (models)" in text
     assert "python -m pip install" in text
 
 
