@@ -11,10 +11,27 @@ from support.configs import write_tiny
 
 pytest.importorskip("torch")
 
+from torch.optim.lr_scheduler import OneCycleLR
+
 from support.by_hand import line
+from trainlattice import OptionError, Options, register_scheduler, register_tracker
 from trainlattice.runs.experiment import dry_run_file
 
 pytestmark = pytest.mark.torch
+
+
+register_scheduler("counts_its_steps")(
+    lambda optimizer, total_steps: OneCycleLR(optimizer, 0.1, total_steps=total_steps)
+)
+
+
+class KeyOptions(Options):
+    key: str | None = None
+
+
+@register_tracker("has_no_key", options=KeyOptions)
+def build_without_key(options: KeyOptions) -> None:
+    raise OptionError("key", "give it a key")
 
 
 @pytest.fixture(autouse=True)
@@ -78,3 +95,36 @@ def test_without_validation_data_there_is_one_phase(project: Path):
     assert found.peak_bytes is None
     least, most = found.step_seconds[1:]
     assert 0 < least <= found.step_seconds[0] <= most
+
+
+def test_what_would_stop_the_first_step_is_said(cli: Callable, project: Path):
+    import yaml
+
+    config = line(dataset={"x": [1.0, 2.0], "y": [2.0, 4.0], "batch_size": 2}, optimizer={"lr": 0.1})
+    config["model"] = {"name": "line"}
+    config["loss"] = {"name": "mse", "weight": 1.0e308}
+    config["dataset"]["y"] = [1.0e30, 1.0e30]  # its square is more than float32 holds
+    (project / "line.yaml").write_text(yaml.safe_dump(config))
+    assert cli("train", "line.yaml", "--runs-dir", "made").code == 12
+    said = cli("train", "line.yaml", "--dry-run")
+    assert said.code == 12
+    assert "the loss or a gradient of step 1 is not finite" in said.err
+
+
+def test_a_schedule_with_fewer_steps_than_are_timed_is_tried(cli: Callable, project: Path):
+    said = cli(
+        "train",
+        "tiny.yaml",
+        "--dry-run",
+        "--set",
+        "trainer.max_steps=2",
+        "--set",
+        "scheduler=counts_its_steps",
+    )
+    assert (said.code, said.err) == (0, "")
+
+
+def test_a_tracker_that_cannot_work_is_said(cli: Callable, project: Path):
+    said = cli("train", "tiny.yaml", "--dry-run", "--set", "trackers=[has_no_key]")
+    assert said.code == 2
+    assert "give it a key" in said.err

@@ -115,6 +115,12 @@ def test_a_dataclass_is_collated_field_by_field() -> None:
     assert batch.more["n"].tolist() == [2, 5]
 
 
+def test_a_dataclass_inside_of_others_is_collated_too() -> None:
+    first, label = collate([({"of": Sample(X[n], int(Y[n]))}, n) for n in (2, 5)])
+    assert torch.equal(first["of"].input, X[[2, 5]])
+    assert label.tolist() == [2, 5]
+
+
 def test_a_run_on_dataclasses_is_that_on_pairs(tmp_path: Path) -> None:
     pairs = train(config("pair"), tmp_path / "pairs").run_dir
     assert_identical(weights(train(config("dataclass"), tmp_path / "classes").run_dir), weights(pairs))

@@ -1,6 +1,6 @@
 """The data container."""
 
-from collections import namedtuple
+from collections import OrderedDict, namedtuple
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
@@ -44,6 +44,13 @@ def test_what_lists_tuples_and_dicts_hold_moves_too():
     x = torch.ones(2)
     container = container_of({"boxes": [x, (x, 3)], "words": {"ids": x}})
     move(container, torch.device("meta"))
+    both = namedtuple("both", "a b")
+    nested = container_of({"one": Fields(x, both(x, OrderedDict(deep=x)))})
+    move(nested, torch.device("meta"))
+    one = nested["input/one"]
+    assert type(one.target) is both
+    assert {t.device.type for t in (one.image, one.target.a, one.target.b["deep"])} == {"meta"}
+    assert x.device.type == "cpu"
     boxes, words = container["input/boxes"], container["input/words"]
     assert [type(boxes), type(boxes[1]), boxes[1][1]] == [list, tuple, 3]
     assert {t.device.type for t in (boxes[0], boxes[1][0], words["ids"])} == {"meta"}

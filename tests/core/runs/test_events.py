@@ -2,6 +2,7 @@
 
 import logging
 import os
+import threading
 import warnings
 
 import pytest
@@ -119,6 +120,23 @@ def test_what_the_log_shows_as_a_warning_stands_in_the_records(tmp_path):
     run = train(tiny(), tmp_path, extra_callbacks=[Calls(lambda: logger.warning("half %s", "full"))]).run_dir
     (record,) = [r for r in records(run, "event") if r["event"] == "warning"]
     assert (record["message"], record["epoch"], record["step"]) == ("half full", 1, 3)
+
+
+def test_a_warning_of_another_thread_is_written_by_the_runs_own(tmp_path):
+    heard = []
+
+    class Hears(Callback):
+        def on_step_end(self, trainer):
+            if trainer.state.global_step == 2:
+                thread = threading.Thread(target=lambda: logger.warning("the disk is slow"))
+                thread.start()
+                thread.join()
+                heard.append(len(messages(trainer.run_dir)))
+
+    run = train(tiny(), tmp_path, extra_callbacks=[Hears()]).run_dir
+    assert heard == [0]
+    (record,) = [r for r in records(run, "event") if r["event"] == "warning"]
+    assert (record["message"], record["epoch"], record["step"]) == ("the disk is slow", 1, 2)
 
 
 def test_what_is_no_warning_does_not(tmp_path):

@@ -322,6 +322,26 @@ class CountsCalls(Drawing):
         return super().forward(x)
 
 
+@register_model("of_version_2")
+class OfVersion2(Drawing):
+    """Its state says so; one of an older version would be brought up to date."""
+
+    _version = 2
+
+    def _load_from_state_dict(self, state_dict, prefix, local_metadata, *rest):
+        if local_metadata.get("version") != 2:
+            state_dict[f"{prefix}layers.0.weight"] += 1
+        super()._load_from_state_dict(state_dict, prefix, local_metadata, *rest)
+
+
+@pytest.mark.parametrize("place", ["on_step_end", "on_batch_end val"])
+def test_a_modules_version_is_saved_wherever_the_signal_came(tmp_path, place):
+    found = {**config(), "model": {"name": "of_version_2"}}
+    whole = train(found, tmp_path / "whole", extra_callbacks=[Callback()]).run_dir
+    run = interrupt(found, tmp_path, signal.SIGTERM, place, 2)
+    assert_continues_as(whole, run, found, tmp_path)
+
+
 def test_buffers_that_a_validation_changes_are_as_before_it_when_it_is_left(tmp_path):
     found = {**config(), "model": {"name": "counts_calls"}}
     whole = train(found, tmp_path / "whole", extra_callbacks=[Callback()]).run_dir

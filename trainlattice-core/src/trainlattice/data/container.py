@@ -6,7 +6,8 @@ epochs), ``weight`` (how much the batch counts in means), then what is computed:
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Sized
+import copy
+from collections.abc import Callable, Mapping, MutableMapping, Sequence, Sized
 from dataclasses import fields, is_dataclass
 from typing import Any
 
@@ -92,8 +93,24 @@ def _to(value: Any, device: torch.device, dtype: torch.dtype | None) -> Any:
         return value.to(device, dtype if narrows else value.dtype, non_blocking=True)
     if hasattr(value, "to"):
         return value.to(device)
-    if type(value) in (list, tuple):  # such as the boxes of each image
-        return type(value)(_to(item, device, dtype) for item in value)
-    if type(value) is dict:
-        return {key: _to(item, device, dtype) for key, item in value.items()}
+    if isinstance(value, (Mapping, list, tuple)) or (is_dataclass(value) and not isinstance(value, type)):
+        return _rebuilt(value, lambda item: _to(item, device, dtype))  # such as the boxes of each image
     return value
+
+
+def _rebuilt(value: Any, change: Callable[[Any], Any]) -> Any:
+    """A copy of a mapping, list, tuple, named tuple or dataclass with each item changed."""
+    if is_dataclass(value):
+        made = object.__new__(type(value))  # its __init__ may do more than take the fields
+        for field in fields(value):
+            object.__setattr__(made, field.name, change(getattr(value, field.name)))
+        return made
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return type(value)(*map(change, value))
+    if isinstance(value, MutableMapping):
+        other: MutableMapping[Any, Any] = copy.copy(value)  # it may be more than its items
+        other.update({key: change(item) for key, item in value.items()})
+        return other
+    if isinstance(value, Mapping):
+        return {key: change(item) for key, item in value.items()}
+    return type(value)(map(change, value))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,15 +18,18 @@ from trainlattice.config.resolve import Resolution
 from trainlattice.data.container import BatchError, Container, container_of
 from trainlattice.data.source import LEFT_OUT, BatchSource
 from trainlattice.runs.build import Built, build
+from trainlattice.runs.tracking import build_trackers
 from trainlattice.training.accumulators import WeightedMeans
 from trainlattice.training.callbacks import PhaseName
 from trainlattice.training.failures import translated
 from trainlattice.training.length import steps_per_epoch, total_steps
 from trainlattice.training.mode import parameter_dtype
 from trainlattice.training.precision import autocast
+from trainlattice.training.state import TrainerState
 from trainlattice.training.step import Stepper
 from trainlattice.training.validation import evaluate
 
+logger = logging.getLogger(__name__)
 TIMED_STEPS = 5
 """Steps that the time of one is the median of, after one that is not timed."""
 
@@ -76,6 +80,9 @@ def dry_run(resolution: Resolution) -> DryRun:
     """
     :raises TrainLatticeError: for whatever would stop the run before its first step or in it.
     """
+    for warning in resolution.warnings:
+        logger.warning("%s", warning.render())
+    build_trackers(resolution)  # a library or a key may be missing
     try:
         return _dry_run(resolution, build(resolution))
     except Exception as error:
@@ -98,7 +105,11 @@ def _dry_run(resolution: Resolution, built: Built) -> DryRun:
     stepper = Stepper.of(
         settings, built.mode, parts, device, keeps_containers=True, metrics=built.metrics["train"]
     )
+    built.guard.begin(TrainerState())
     window, metrics = _step(stepper, batches)
+    built.guard.require_clean()
+    for update in parts.updates.values():
+        update.scheduler = None  # one that counts has no more steps than the run: it is not to be timed
     train = PhaseTrial("train", _keys(window[0]), metrics | built.metrics["train"].compute())
     seconds = []
     for _ in range(TIMED_STEPS):

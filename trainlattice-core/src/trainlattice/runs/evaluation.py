@@ -10,6 +10,7 @@ from typing import Any
 
 from trainlattice.checkpoint.names import BEST, LAST
 from trainlattice.config.resolve import Resolution, resolve_file
+from trainlattice.config.snapshot import read_only
 from trainlattice.diagnostics.errors import CheckpointError, UsageError
 from trainlattice.runs.child import WITHOUT_TRACKERS
 from trainlattice.runs.directory import RunDirectory
@@ -72,7 +73,7 @@ def _evaluate(resolution: Resolution, checkpoint: Path, split: str) -> Evaluatio
     # These import torch: only now, since the configuration is well.
     from trainlattice.checkpoint.store import load
     from trainlattice.runs.build import build
-    from trainlattice.training.callbacks import CallbackList
+    from trainlattice.training.callbacks import Callback, CallbackList
     from trainlattice.training.checkpointing import restore_models
     from trainlattice.training.mode import parameter_dtype
     from trainlattice.training.precision import autocast
@@ -86,9 +87,14 @@ def _evaluate(resolution: Resolution, checkpoint: Path, split: str) -> Evaluatio
         raise CheckpointError(f"the dataset {dataset.name if dataset else ''!r} has no {split} data")
     restore_models(built.parts, built.mode, saved, str(checkpoint))
     device = built.strategy.device
-    callbacks = CallbackList(built.callbacks)
-    if callbacks.evaluating:
+    # Those alone that put other weights in place: no other hears of an evaluation.
+    callbacks = CallbackList(c for c in built.callbacks if type(c[1]).evaluating is not Callback.evaluating)
+    for call in callbacks.update_config:
+        call(read_only(resolution.config.as_plain()))
+    try:
         callbacks.load_state_dict(saved.states.get("callbacks") or {})
+    except ValueError as error:
+        raise CheckpointError(f"{checkpoint} does not fit this run: {error}") from error
     surroundings = Surroundings(lambda: [call(built.parts.models) for call in callbacks.evaluating])
     with surroundings.inside():
         means = evaluate(

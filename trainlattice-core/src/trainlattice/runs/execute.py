@@ -67,11 +67,11 @@ def execute_run(
             raise UsageError(f"extra_callbacks holds {callback!r}, expected instances of Callback")
     extra = [(f"extra#{index}", callback) for index, callback in enumerate(extra_callbacks, start=1)]
     callbacks = CallbackList([*built.callbacks, *extra])
+    for call in callbacks.update_config:
+        call(read_only(config.as_plain()))
     if point is not None:
         point.restore_objects(built, callbacks, config)  # it may not fit: nothing has been created yet
         _announce_budget(point, built, resolution)
-    for call in callbacks.update_config:
-        call(read_only(config.as_plain()))
     data = fingerprint(built.splits)
     if point is not None:
         point.require_same_data(data)

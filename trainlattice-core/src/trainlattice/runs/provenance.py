@@ -113,17 +113,25 @@ def pins_of_changed(records: Iterable[dict[str, Any]]) -> str:
     return f"python -m pip install {pins}" if pins else ""
 
 
+def _place(record: dict[str, Any]) -> str:
+    """Callbacks may come and go: they are known by name."""
+    return "callbacks" if record["kind"] == "callback" else str(record["section"])
+
+
 def drift(saved: Iterable[dict[str, Any]], given: Iterable[dict[str, Any]], name: str) -> list[str]:
     """Compares the components of a checkpoint with those of a configuration.
 
     :returns: notices of versions that changed.
     :raises PluginError: where the options schema of a component changed.
     """
-    now = {(record["section"], record["name"]): record for record in given}
+    now = {(_place(record), record["name"]): record for record in given}
     notices, stops = [], []
     for before in saved:
-        current = now.get((before["section"], before["name"]))
-        if current is None or before["section"].startswith(("callbacks", "trackers")):
+        current = now.get((_place(before), before["name"]))
+        observes = before["kind"] == "tracker" or (
+            before["kind"] == "callback" and before.get("observes", True)
+        )
+        if current is None or observes:
             continue  # another name is a changed configuration, and is reported as such
         if before["schema_sha256"] != current["schema_sha256"]:
             repair = ""

@@ -41,14 +41,17 @@ class Boundary:
     def here(cls, trainer: Trainer) -> Boundary:
         with keeping_rng() as rng:
             states = capture(_beside(trainer.parts, trainer.mode, trainer.callbacks))
-        buffers = {name: dict(module.named_buffers()) for name, module in _states_of_modules(trainer.parts)}
+        buffers = {
+            name: dict(module.named_buffers(remove_duplicate=False))
+            for name, module in _states_of_modules(trainer.parts)
+        }
         return cls(rng, host_copy(states), host_copy(buffers))
 
     def put_into(self, states: dict[str, Any]) -> dict[str, Any]:
         """Captured states, with what they were between the two steps."""
         for name, buffers in self.buffers.items():
             kept = {key: value for key, value in buffers.items() if key in states[name]}
-            states[name] = {**states[name], **kept}
+            states[name].update(kept)  # in place: a module's state carries versions besides
         return {**states, **self.states}
 
 

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import threading
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, Protocol
 
 from trainlattice.contracts.metric_records import EVENTS
 from trainlattice.diagnostics.errors import TrainLatticeError
 from trainlattice.training.callbacks import on_host
+from trainlattice.training.telling import FirstError
+from trainlattice.training.validation import keeping_rng
 
 if TYPE_CHECKING:
     from trainlattice.training.callbacks import RecordName
@@ -40,6 +45,8 @@ class Recorder:
         """Records that were written."""
         self._untold: list[dict[str, Any]] = []
         self._telling = False
+        self._thread = threading.get_ident()
+        self._of_other_threads: deque[dict[str, Any]] = deque()
 
     @property
     def here(self) -> tuple[int, int]:
@@ -67,14 +74,24 @@ class Recorder:
         if not place.keys().isdisjoint(content):
             taken = ", ".join(sorted(place.keys() & content.keys()))
             raise TrainLatticeError(f"a metric cannot be called {taken}: a record says so of itself")
+        while self._of_other_threads:
+            self._write(self._of_other_threads.popleft())
         record = {**place, **content}
+        self._write(record)
+        return record
+
+    def _write(self, record: Mapping[str, Any]) -> None:
         self.sink.write(record)
         self.count += 1
-        return record
 
     def put_aside(self, kind: str, content: Mapping[str, Any]) -> None:
         """Writes a record of which callbacks are told before the next one: it may come at any point, also in the
-        middle of a step, from any thread. What comes of telling them is written, and told to nobody."""
+        middle of a step. What comes of telling them is written, and told to nobody. One that comes from another
+        thread is written before the next one, and told to nobody either: only this thread writes."""
+        if threading.get_ident() != self._thread:
+            epoch, step = self.here
+            self._of_other_threads.append({"type": kind, "epoch": epoch, "step": step, **content})
+            return
         record = self.put(kind, content)
         if self.observed and not self._telling:
             self._untold.append(record)
@@ -84,13 +101,15 @@ class Recorder:
         aside, self._untold = self._untold, []
         if not self.observed:
             return
-        self._telling = True
+        self._telling, told = True, FirstError()
         try:
-            for told in (*aside, record):
-                for call in self.observers:
-                    call(self.trainer, told)
+            for one in (*aside, record):
+                # An event may come at other moments in a run that is resumed: what is drawn then is nobody's.
+                with keeping_rng() if one["type"] == "event" else nullcontext():
+                    told.call(self.observers, self.trainer, one)
         finally:
             self._telling = False
+        told.raise_it()
 
     def event(self, event: str, at: tuple[int, int] | None = None, **details: Any) -> None:
         """

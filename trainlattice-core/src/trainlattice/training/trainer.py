@@ -39,6 +39,7 @@ from trainlattice.training.state import TrainerState
 from trainlattice.training.step import Stepper, StepResult
 from trainlattice.training.stopping import direction_of, exhausted, judge
 from trainlattice.training.strategy import Strategy
+from trainlattice.training.telling import FirstError
 from trainlattice.training.tracking import Tracking
 from trainlattice.training.update import Update
 from trainlattice.training.validation import Surroundings, evaluate, keeping_rng
@@ -251,8 +252,9 @@ class Trainer:
         self.progress = EpochProgress()
         self._ended = Ended(value, improved, self.state.epoch)
         self.recorder.write_measured("epoch", metrics)
-        for call in self.callbacks.on_epoch_end:
-            call(self, metrics)
+        told = FirstError()
+        told.call(self.callbacks.on_epoch_end, self, metrics)
+        told.raise_it()
         if self.state.stop_requested is not None:
             self._stop(self.state.stop_requested)
         self._save_ended()
@@ -303,8 +305,6 @@ class Trainer:
                         call(self, "train", container)
                 self._in_step = True
                 self._after_step(window, self._stepper.run(window))
-                for call in self.callbacks.on_step_end:
-                    call(self)
                 if self._between_steps():
                     break
                 if self.is_complete:  # what its length says is the last window ends the epoch
@@ -430,18 +430,17 @@ class Trainer:
         for reason in skipped:
             details = {"event": "skipped_step", "reason": reason, **step_means.compute()}
             records.append(self.recorder.put("event", details))
-        self._in_step = False  # counted and recorded: what fails from here on costs nothing
-        if failure is not None:
-            raise failure
+        told = FirstError(failure)
         for container in window if self.callbacks.on_batch_end["train"] else ():
-            for call in self.callbacks.on_batch_end["train"]:
-                call(self, "train", container)
+            told.call(self.callbacks.on_batch_end["train"], self, "train", container)
         for record in records:
-            self.recorder.tell(record)
+            told.call((self.recorder.tell,), record)
         if applied and self.callbacks.on_lr_update and self._schedules:
             rates = {role: update.next_lr for role, update in self.parts.updates.items()}
-            for call in self.callbacks.on_lr_update:
-                call(self, rates)
+            told.call(self.callbacks.on_lr_update, self, rates)
+        told.call(self.callbacks.on_step_end, self)
+        self._in_step = False  # counted, recorded and told: what fails from here on costs nothing
+        told.raise_it()
         if "skipped as not finite" in skipped:
             self._guard.require_clean()
             self._guard.require_budget()
