@@ -88,6 +88,20 @@ def test_gradients_of_a_step_that_was_skipped_are_not_written(tmp_path):
     assert all(h["nonfinite"] == 0 for h in found)
 
 
+@pytest.mark.parametrize("gradients", [False, True])
+def test_its_class_says_histogram(tmp_path, gradients):
+    """Messages and tracebacks name it."""
+
+    class Asks(Callback):
+        def on_run_start(self, trainer):
+            self.names = [type(callback).__name__ for _, callback in trainer.callbacks.named]
+
+    asks = Asks()
+    histograms = {"name": "param_histogram", "every_steps": 3, "gradients": gradients}
+    train(with_callbacks(line(dataset=POINTS), histograms), tmp_path, extra_callbacks=[asks])
+    assert asks.names == ["WeightAndGradientHistograms" if gradients else "WeightHistograms", "Asks"]
+
+
 def test_only_those_that_are_named(tmp_path):
     run = train(with_callbacks(tiny(), {"name": "param_histogram", "params": ["bias"]}), tmp_path).run_dir
     assert {h["name"] for h in lines(run)} == {"layers.1.bias", "layers.4.bias"}
