@@ -237,6 +237,70 @@ def test_averages_of_half_precision_are_kept_in_float32():
     assert model.weight.item() == 2.0
 
 
+class Mixed(nn.Module):
+    """Parameters of three dtypes, weights under two names, a buffer that is replaced and one of half precision."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(3, 3, dtype=dtype) for dtype in (torch.float32, torch.float64))
+        self.half, self.again = nn.Linear(3, 3, dtype=torch.bfloat16), self.layers[0]
+        self.norm = nn.BatchNorm1d(3)
+        self.register_buffer("replaced", torch.zeros(3))
+        self.register_buffer("half_buffer", torch.zeros(3, dtype=torch.float16))
+
+    @torch.no_grad()
+    def move(self):
+        for parameter in self.parameters():
+            parameter.copy_(torch.randn(parameter.shape))
+        self.norm.running_mean.normal_()
+        self.replaced = torch.randn(3)
+        self.half_buffer = torch.randn(3).half()
+
+
+@pytest.mark.parametrize("buffers", [False, True])
+@pytest.mark.parametrize("name", ["ema", "swa"])
+def test_averages_are_those_of_torch_bit_for_bit(name, buffers):
+    """Half precision is averaged in float32; on the way the averages are saved and loaded."""
+    from trainlattice_plugin_callbacks.averages import Averages
+
+    def average(updates):
+        return get_swa_multi_avg_fn() if name == "swa" else get_ema_multi_avg_fn(min(0.9, 0.1 * updates))
+
+    torch.manual_seed(0)
+    model = Mixed()
+    averages, expected = Averages({"model": model}, buffers=buffers), {}
+    for updates in range(6):
+        model.move()
+        current = dict(model.named_parameters(remove_duplicate=False))
+        current |= dict(model.named_buffers()) if buffers else {}
+        for key, value in current.items():
+            if value.is_floating_point():
+                wide = value.detach().to(torch.promote_types(value.dtype, torch.float32), copy=True)
+                if updates:
+                    average(updates)([expected[key]], [wide], updates)
+                expected.setdefault(key, wide)
+        averages.update(average(updates))
+        if updates == 3:
+            state = averages.state_dict()
+            averages = Averages({"model": model}, buffers=buffers)
+            averages.load_state_dict(state)
+        found = averages.state_dict()["weights"]["model"]
+        assert_identical(dict(sorted(found.items())), dict(sorted(expected.items())))
+
+
+def test_an_update_is_one_call_of_torch_for_all_parameters_which_are_not_looked_up_again():
+    from trainlattice_plugin_callbacks.averages import Averages
+
+    calls = []
+    model = nn.Sequential(*[nn.Linear(2, 2) for _ in range(10)])
+    averages = Averages({"model": model}, buffers=True)
+    for _ in range(4):
+        averages.update(lambda ours, theirs, updates: calls.append((updates, len(ours), theirs)))
+    assert [call[:2] for call in calls] == [(1, 20), (2, 20), (3, 20)]
+    for _, _, theirs in calls:
+        assert all(one is other for one, other in zip(theirs, model.parameters(), strict=True))
+
+
 @pytest.mark.parametrize("step", [1, 2, 4])
 @pytest.mark.parametrize("callback", CALLBACKS, ids=lambda c: c["name"])
 def test_a_resume_in_the_middle_of_an_epoch_goes_on_with_the_averages(tmp_path, callback, step):

@@ -129,3 +129,64 @@ def test_patterns_are_those_of_optimizer_groups(tmp_path):
     train(frozen(params=["norm", "head.0.bias"]), tmp_path, extra_callbacks=[seen])
     frozen_names = {"backbone.1.weight", "backbone.1.bias", "head.1.weight", "head.1.bias", "head.0.bias"}
     assert {name for name, _ in Backbone().named_parameters()} - seen.gradients[0] == frozen_names
+
+
+# --- several of them
+
+
+def several(*callbacks, **trainer):
+    return {**frozen(trainer=trainer), "callbacks": [{"name": "freeze", **options} for options in callbacks]}
+
+
+FOR_GOOD = {"params": ["backbone.*"]}
+
+
+@pytest.mark.parametrize("first", [True, False])
+@pytest.mark.parametrize(
+    "other", [{"params": ["backbone.0.bias"], "until_step": 2}, {"params": ["norm"], "until_step": 2}]
+)
+def test_what_one_freezes_for_good_stays_so_when_another_ends(tmp_path, other, first):
+    """That of a normalisation layer is a matter of its statistics too."""
+    seen = States()
+    callbacks = (other, FOR_GOOD) if first else (FOR_GOOD, other)
+    train(several(*callbacks), tmp_path, extra_callbacks=[seen])
+    assert len(seen.states) == 7
+    assert same(seen.states[-1], seen.states[0], "backbone.")
+    head = [name for name in seen.states[0] if name.startswith("head.1.")]
+    if other["params"] == ["norm"]:
+        assert same(seen.states[2], seen.states[0], "head.1.")
+    assert not any(torch.equal(seen.states[-1][name], seen.states[0][name]) for name in head)
+
+
+def test_the_last_one_to_let_go_has_it_trained(tmp_path):
+    seen = States()
+    one, other = ({**FOR_GOOD, "until_step": step} for step in (2, 4))
+    train(several(one, other), tmp_path, extra_callbacks=[seen])
+    assert same(seen.states[4], seen.states[0], "backbone.")
+    assert not torch.equal(seen.states[5]["backbone.0.weight"], seen.states[4]["backbone.0.weight"])
+    assert int(seen.states[5]["backbone.1.num_batches_tracked"]) == 1
+
+
+@pytest.mark.parametrize("step", [1, 2, 3, 5])
+def test_a_resumed_run_goes_on_with_those_that_still_hold(tmp_path, step):
+    one, other = ({**FOR_GOOD, "until_step": until} for until in (2, 4))
+    config = {**several(one, other, epochs=3), "checkpoint": {"every_steps": 1}}
+    straight = train(config, tmp_path / "straight").run_dir
+    with pytest.raises(KeyboardInterrupt):
+        train(config, tmp_path, extra_callbacks=[InterruptAtStep(step + 1)])
+    (first,) = run_dirs(tmp_path)
+    assert checkpoint(first)["trainer"]["global_step"] == step
+    second = train(config, tmp_path, resume=first).run_dir
+    for part in ("model/model", "update/optimizer"):
+        assert_identical(checkpoint(second)["states"][part], checkpoint(straight)["states"][part])
+
+
+@pytest.mark.parametrize("until_step", [None, 2])
+def test_together_they_must_leave_something_to_train(tmp_path, until_step):
+    config = several(FOR_GOOD, {"params": ["head.*"], "until_step": until_step})
+    message = "nothing would be left for the optimizer to train, with what others freeze"
+    with pytest.raises(ConfigError, match=message) as raised:
+        train(config, tmp_path)
+    assert [found.path for found in raised.value.diagnostics] == ["callbacks.1.params"]
+    assert not run_dirs(tmp_path)
+    train(several(FOR_GOOD, {"params": ["head.0.*"]}), tmp_path)

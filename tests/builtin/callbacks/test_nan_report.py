@@ -110,10 +110,61 @@ def test_of_a_compiled_model_gradients_are_watched(tmp_path):
 
 
 def test_the_batches_of_a_window(tmp_path):
-    """Windows of two batches of eight, and one of four: the third batch is in the second window."""
+    """A window of two batches of eight, and one of a batch of four."""
     AT[:] = [3]
     report, _ = reported(tiny(model={"name": "breaks_an_output"}, trainer={"accumulate": 2}), tmp_path)
-    assert (report["epoch"], report["batches"], report["step"]) == (1, [3, 4], 2)
+    assert (report["epoch"], report["batches"], report["step"]) == (1, [3, 3], 2)
+
+
+@pytest.mark.parametrize(
+    ("broken", "batches", "where"),
+    [
+        (5, [5, 5], "batch 5"),
+        (4, [3, 4], "batches 3 to 4"),
+        (10, [5, 5], "batch 5"),
+        (6, [1, 2], "batches 1 to 2"),
+    ],
+)
+def test_the_last_window_of_an_epoch_may_have_fewer_batches(tmp_path, broken, batches, where):
+    """Twenty samples: five batches in three windows."""
+    AT[:] = [broken]
+    config = tiny(model={"name": "breaks_an_output"}, trainer={"accumulate": 2}, dataset={"batch_size": 4})
+    report, run = reported(config, tmp_path)
+    assert report["batches"] == batches
+    (warning,) = [r["message"] for r in records(run, "event") if r["event"] == "warning"]
+    assert warning.endswith(f", {where}")
+
+
+@pytest.mark.parametrize("first", ["freeze", "nan_report"])
+def test_gradients_of_what_was_frozen_are_watched_once_it_is_trained(tmp_path, first):
+    AT[:] = [2, 4]
+    freeze = {"name": "freeze", "params": ["first.*"], "until_step": 2}
+    callbacks = [freeze, {"name": "nan_report"}]
+    config = tiny(model={"name": "breaks_a_gradient"})
+    config["callbacks"] = callbacks if first == "freeze" else callbacks[::-1]
+    hooks = Hooks()
+    with pytest.raises(NonFiniteError):
+        train(config, tmp_path, extra_callbacks=[InOrder(), hooks])
+    (run,) = run_dirs(tmp_path)
+    report = json.loads((run / "nan_report.json").read_text())
+    assert report["first"]["parameter"].startswith("first.")
+    assert (report["epoch"], report["step"]) == (2, 4)
+    assert hooks.left == []
+
+
+def test_what_is_frozen_for_good_stays_so(tmp_path):
+    AT[:] = []
+
+    class Asks(Callback):
+        def on_step_end(self, trainer):
+            self.trained = {n for n, p in trainer.parts.models["model"].named_parameters() if p.requires_grad}
+
+    asks = Asks()
+    callbacks = [{"name": "freeze", "params": ["first.*"]}, {"name": "nan_report"}]
+    train(
+        {**tiny(model={"name": "breaks_an_output"}), "callbacks": callbacks}, tmp_path, extra_callbacks=[asks]
+    )
+    assert asks.trained == {"last.weight", "last.bias"}
 
 
 @register_dataset("an_infinite_sample")

@@ -11,7 +11,7 @@ from support.by_hand import line
 from support.runs import InOrder, run_dirs, tiny, train
 from trainlattice import Callback, register_postprocessor
 from trainlattice.diagnostics.errors import ConfigError
-from trainlattice_plugin_callbacks.image_grid import grid
+from trainlattice_plugin_callbacks.image_grid import gray_values, grid
 from trainlattice_plugin_callbacks.param_histogram import histogram
 from trainlattice_plugin_callbacks.png import png
 
@@ -86,6 +86,20 @@ def test_gradients_of_a_step_that_was_skipped_are_not_written(tmp_path):
         (s, w) for s in (1, 2, 3) for w in ("gradient", "weight")
     ]
     assert all(h["nonfinite"] == 0 for h in found)
+
+
+@pytest.mark.parametrize("gradients", [False, True])
+def test_its_class_says_histogram(tmp_path, gradients):
+    """Messages and tracebacks name it."""
+
+    class Asks(Callback):
+        def on_run_start(self, trainer):
+            self.names = [type(callback).__name__ for _, callback in trainer.callbacks.named]
+
+    asks = Asks()
+    histograms = {"name": "param_histogram", "every_steps": 3, "gradients": gradients}
+    train(with_callbacks(line(dataset=POINTS), histograms), tmp_path, extra_callbacks=[asks])
+    assert asks.names == ["WeightAndGradientHistograms" if gradients else "WeightHistograms", "Asks"]
 
 
 def test_only_those_that_are_named(tmp_path):
@@ -183,6 +197,26 @@ def test_a_grid_goes_row_by_row_with_a_black_gap():
     found = grid(images, 2)[:, :, 0].tolist()
     row = [10] * 3 + [0, 0] + [20] * 3
     assert found == [row, row, [0] * 8, [0] * 8, [30] * 3 + [0] * 5, [30] * 3 + [0] * 5]
+
+
+@pytest.mark.parametrize(
+    ("values", "value_range", "expected"),
+    [
+        ([-1.0, torch.nan, 1.0], None, [0, 0, 255]),
+        ([5.0, torch.nan, 10.0], None, [0, 0, 255]),
+        ([torch.inf, -torch.inf, -3.0, -2.0, -1.0], None, [0, 0, 0, 128, 255]),
+        ([torch.nan, torch.inf], None, [0, 0]),
+        ([7.0, 7.0, torch.nan], None, [0, 0, 0]),
+        ([torch.inf, torch.nan, -torch.inf, 0.0, 2.0], (-1.0, 1.0), [0, 0, 0, 128, 255]),
+    ],
+)
+def test_what_is_not_finite_is_black_and_has_no_part_in_the_range(values, value_range, expected):
+    """The image beside it is as it would be without."""
+    image = torch.tensor(values, dtype=torch.float64).reshape(1, 1, 1, -1)
+    beside = torch.linspace(0.0, 1.0, len(values), dtype=torch.float64).reshape(1, 1, 1, -1)
+    found = gray_values(torch.cat([image, beside]), value_range)
+    assert found[0].flatten().tolist() == expected
+    assert torch.equal(found[1:], gray_values(beside, value_range))
 
 
 @register_postprocessor("gridded_pictures")

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from support.checking import mistake, resolved, write
-from trainlattice_plugin_models.mlp import LateFusion
+from trainlattice_plugin_models.late_fusion import LateFusion
 from trainlattice_plugin_models.options import LateFusionOptions
 
 pytestmark = pytest.mark.torch
@@ -48,6 +48,46 @@ def test_inputs_of_other_names_or_widths_are_refused(shapes, found):
     with pytest.raises(ValueError) as raised:
         built()(**{name: torch.zeros(*shape) for name, shape in shapes.items()})
     assert f"the inputs have the widths {found}, and input_dims says" in str(raised.value)
+
+
+def test_names_and_widths_are_compared_for_the_first_batch_of_a_shape_only(monkeypatch):
+    compared = []
+
+    def require_fit(model, shapes):
+        compared.append({name: tuple(shape) for name, shape in shapes.items()})
+        return original(model, shapes)
+
+    original = LateFusion._require_fit
+    monkeypatch.setattr(LateFusion, "_require_fit", require_fit)
+    model = built()
+    for size in (5, 5, 2):  # the last batch of an epoch may be smaller
+        model(wide=torch.zeros(size, 4), flat=torch.zeros(size, 3))
+    assert compared == [{"wide": (4,), "flat": (3,)}]
+    model(wide=torch.zeros(5, 2, 2), flat=torch.zeros(5, 3))
+    assert compared[1:] == [{"wide": (2, 2), "flat": (3,)}]
+
+
+def test_inputs_are_refused_also_after_some_that_fit():
+    """Without hidden layers of their own nothing else would notice: five and two values are seven too."""
+    model = built(tower_dims=())
+    model(wide=torch.zeros(2, 4), flat=torch.zeros(2, 3))
+    for _ in range(2):
+        with pytest.raises(ValueError, match=r"the inputs have the widths \{'wide': 5, 'flat': 2\}"):
+            model(wide=torch.zeros(2, 5), flat=torch.zeros(2, 2))
+
+
+def test_it_is_compiled_once_and_whole():
+    compiled = []
+
+    def backend(graph, example):
+        compiled.append(graph)
+        return graph.forward
+
+    torch._dynamo.reset()
+    model = torch.compile(built(), backend=backend, fullgraph=True)
+    for _ in range(3):
+        model(wide=torch.zeros(2, 4), flat=torch.zeros(2, 3))
+    assert len(compiled) == 1
 
 
 @pytest.mark.parametrize("name", ["type", "half", "values", "forward", "from"])

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from support.checking import mistake, resolved, write
-from trainlattice_plugin_models.mlp import MultiHead
+from trainlattice_plugin_models.multi_head import MultiHead
 from trainlattice_plugin_models.options import MultiHeadOptions
 
 pytestmark = pytest.mark.torch

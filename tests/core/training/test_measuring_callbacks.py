@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 
+import numpy
 import pytest
 import torch
 from torch import nn
@@ -116,6 +117,48 @@ def test_a_step_after_which_measuring_fails_was_taken_and_can_be_resumed(tmp_pat
     assert checkpoint(run)["trainer"]["global_step"] == 2
     resumed = train(line(dataset=POINTS), tmp_path, resume=run).run_dir
     assert weights(resumed)["w"] == weights(plain)["w"]
+
+
+def test_of_a_callback_that_fails_no_number_is_recorded_and_of_others_each(tmp_path):
+    class Clashes(Callback):
+        def measure(self, trainer, record):
+            return {"before": 1.0, "loss": 2.0}
+
+    with pytest.raises(TrainLatticeError, match=r"'extra#2' measures 'loss'"):
+        train(
+            line(dataset=POINTS),
+            tmp_path,
+            extra_callbacks=[Measures("one"), Clashes(), Measures("before/two")],
+        )
+    (run,) = run_dirs(tmp_path)
+    (record,) = records(run, "batch")
+    assert "before" not in record
+    assert (record["one/host"], record["before/two/host"]) == (1.5, 1.5)
+
+
+def test_a_name_of_a_callback_that_failed_is_free_for_the_next(tmp_path):
+    class Fails(Callback):
+        def measure(self, trainer, record):
+            return {"both": 1.0, "wrong": None}
+
+    class Works(Callback):
+        def measure(self, trainer, record):
+            return {"both": 2.0}
+
+    with pytest.raises(TrainLatticeError, match=r"'extra#1' measures 'wrong' as a NoneType"):
+        train(line(dataset=POINTS), tmp_path, extra_callbacks=[Fails(), Works()])
+    (run,) = run_dirs(tmp_path)
+    assert records(run, "batch")[0]["both"] == 2.0
+
+
+@pytest.mark.parametrize("kind", [numpy.float16, numpy.float32, numpy.float64, numpy.int64, int, bool])
+def test_every_real_number_is_one(tmp_path, kind):
+    class Counts(Callback):
+        def measure(self, trainer, record):
+            return {"counted": kind(1)}
+
+    run = train(line(dataset=POINTS), tmp_path, extra_callbacks=[Counts()]).run_dir
+    assert [type(record["counted"]) for record in records(run, "batch")] == [float] * 4
 
 
 # --- gradients

@@ -14,7 +14,7 @@ MultiAverage = Callable[[Any, Any, Any], None]
 
 
 class _Place(NamedTuple):
-    """Where a tensor is held: buffers may be replaced by a forward pass.
+    """Where a tensor is held: buffers may be replaced by a forward pass, parameters are those of an optimizer.
 
     :param names: in the model's state; tied weights have several.
     """
@@ -25,9 +25,27 @@ class _Place(NamedTuple):
     key: str
 
     @property
+    def is_parameter(self) -> bool:
+        return isinstance(self.of[self.key], nn.Parameter)
+
+    @property
     def tensor(self) -> Tensor:
         held: Tensor = self.of[self.key]
         return held.detach()
+
+
+class _Group(NamedTuple):
+    """Averages of one dtype on one device, and what they are of: made once, since torch's functions take a list of
+    tensors in a fraction of the time in which Python looks each of them up.
+
+    :param averages: of the parameters, then of the places.
+    :param parameters: of this dtype.
+    :param places: looked up for each update: buffers, and what is averaged in another dtype than its own.
+    """
+
+    averages: list[Tensor]
+    parameters: list[Tensor]
+    places: list[_Place]
 
 
 class Averages:
@@ -41,21 +59,39 @@ class Averages:
         self.places = [place for role, model in models.items() for place in _places(role, model, buffers)]
         self.values: list[Tensor] = []
         self.updates = 0
+        self._groups: list[_Group] = []
 
     @torch.no_grad()
     def update(self, average: MultiAverage) -> None:
-        current = [place.tensor for place in self.places]
         if not self.updates:
+            current = [place.tensor for place in self.places]
             self.values = [value.to(_kept_in(value), copy=True) for value in current]
+            self._groups = []
         else:
-            groups: dict[tuple[torch.dtype, torch.device], tuple[list[Tensor], list[Tensor]]] = {}
-            for held, value in zip(self.values, current, strict=True):
-                ours, theirs = groups.setdefault((held.dtype, held.device), ([], []))
-                ours.append(held)
-                theirs.append(value.to(held.dtype))
-            for ours, theirs in groups.values():
-                average(ours, theirs, self.updates)
+            self._groups = self._groups or self._grouped()
+            for averages, parameters, places in self._groups:
+                dtype, held = averages[0].dtype, [place.of[place.key] for place in places]
+                others = [value if value.dtype == dtype else value.to(dtype) for value in held]
+                average(averages, [*parameters, *others], self.updates)
         self.updates += 1
+
+    def _grouped(self) -> list[_Group]:
+        found: dict[tuple[torch.dtype, torch.device], list[tuple[Tensor, _Place]]] = {}
+        for value, place in zip(self.values, self.places, strict=True):
+            found.setdefault((value.dtype, value.device), []).append((value, place))
+        groups = []
+        for (dtype, _), members in found.items():
+            group = _Group([], [], [])
+            for value, place in members:
+                if place.is_parameter and place.tensor.dtype == dtype:
+                    group.averages.append(value)
+                    group.parameters.append(place.of[place.key])
+            for value, place in members:
+                if not (place.is_parameter and place.tensor.dtype == dtype):
+                    group.averages.append(value)
+                    group.places.append(place)
+            groups.append(group)
+        return groups
 
     @contextmanager
     def in_place(self) -> Iterator[None]:
@@ -82,7 +118,7 @@ class Averages:
         """
         :raises ValueError: for averages of another model.
         """
-        self.updates, self.values = int(state["updates"]), []
+        self.updates, self.values, self._groups = int(state["updates"]), [], []
         for place in self.places if self.updates else ():
             saved = state["weights"].get(place.role, {}).get(place.names[0])
             current = place.tensor

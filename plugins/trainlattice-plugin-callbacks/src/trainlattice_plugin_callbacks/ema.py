@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
+from functools import lru_cache
 from typing import Any
 
 from torch import nn
@@ -14,6 +15,9 @@ from trainlattice.training.mode import Parts
 from trainlattice.training.trainer import Trainer
 from trainlattice_plugin_callbacks.averages import Averages
 from trainlattice_plugin_callbacks.options import EMAOptions
+
+averaging = lru_cache(maxsize=1)(get_ema_multi_avg_fn)
+"""By decay: it is one for most steps."""
 
 
 class EMA(Callback):
@@ -32,7 +36,7 @@ class EMA(Callback):
         step = trainer.state.global_step
         taken, self.step = step != self.step, step
         if taken and step % self.options.every_steps == 0:
-            self.averages.update(get_ema_multi_avg_fn(self._decay()))
+            self.averages.update(averaging(self._decay()))
 
     def _decay(self) -> float:
         t = self.averages.updates

@@ -37,7 +37,7 @@ class ImageGrid(Callback):
         self.is_first = False
         key = self.options.key
         images = _images(get(container, key, "the callback image_grid"), key, self.options.count)
-        pixels = grid(_gray_values(images, self.options.value_range), self.options.columns)
+        pixels = grid(gray_values(images, self.options.value_range), self.options.columns)
         height, width, channels = pixels.shape
         place = f"epoch{trainer.epoch_number:04d}_step{trainer.state.global_step:08d}"
         path = run_directory(trainer, "images") / f"{key.replace('/', '-')}_{place}.png"
@@ -76,13 +76,17 @@ def _images(value: Any, key: str, count: int) -> Tensor:
     return value[:count].detach().to("cpu", torch.float64)
 
 
-def _gray_values(images: Tensor, value_range: tuple[float, float] | None) -> Tensor:
-    """0 to 255; what is not finite is black, and an image of one value too."""
-    images = images.nan_to_num(0.0, 0.0, 0.0) if not images.isfinite().all() else images
+def gray_values(images: Tensor, value_range: tuple[float, float] | None) -> Tensor:
+    """0 to 255; an image of one value is black.
+
+    What is not finite is 0, and has no part in the smallest and largest value of its image.
+    """
+    finite = images.isfinite()
     if value_range is None:
-        low = images.amin(dim=(1, 2, 3), keepdim=True)
-        span = images.amax(dim=(1, 2, 3), keepdim=True) - low
+        low = torch.where(finite, images, torch.inf).amin(dim=(1, 2, 3), keepdim=True)
+        span = torch.where(finite, images, -torch.inf).amax(dim=(1, 2, 3), keepdim=True) - low
         span = torch.where(span > 0, span, 1.0)
     else:
         low, span = torch.tensor(value_range[0]), torch.tensor(value_range[1] - value_range[0])
-    return ((images - low) / span).clamp(0, 1).mul(255).round().to(torch.uint8)
+    scaled = torch.where(finite, (images - low) / span, 0.0)
+    return scaled.clamp(0, 1).mul(255).round().to(torch.uint8)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from trainlattice.checkpoint.durable import write_durably
+from trainlattice.data.container import Container
 from trainlattice.diagnostics.errors import NonFiniteError
 from trainlattice.training.callbacks import Callback, PhaseName
 from trainlattice.training.trainer import Trainer
@@ -28,12 +29,16 @@ logger = logging.getLogger("trainlattice.callbacks.nan_report")
 
 
 class _Window(NamedTuple):
-    """Where a window of this process stands: so do those after it, one step and one window further each."""
+    """Where a window of this process stands: so do those after it, one step and one window further each.
+
+    :param batches: how many it has; the last one of an epoch may have fewer than the others.
+    """
 
     number: int
     epoch: int
     windows: int
     step: int
+    batches: int
 
 
 class NaNReport(Callback):
@@ -44,12 +49,14 @@ class NaNReport(Callback):
     matter of the scale.
     """
 
+    batch_phases = ("train",)
+
     def __init__(self, options: NaNReportOptions) -> None:
         self.options = options
         self.places: list[dict[str, str]] = []
         self.handles: list[RemovableHandle] = []
         self.windows: list[_Window] = []
-        self.number = self.look = 0
+        self.number = self.look = self.batches = 0
         self.watching = True
 
     def on_run_start(self, trainer: Trainer) -> None:
@@ -63,9 +70,10 @@ class NaNReport(Callback):
         scaled = any(update.scaler is not None for update in trainer.parts.updates.values())
         for role, module in {**trainer.parts.models, **losses}.items() if not scaled else ():
             for name, parameter in module.named_parameters():
-                if parameter.requires_grad:
+                if _may_be_trained(parameter):
                     place = self._place(what="gradient", role=role, parameter=name)
-                    self.handles.append(parameter.register_hook(partial(self._see_gradient, place)))
+                    hook = partial(self._see_gradient, place)
+                    self.handles.append(_hooked(parameter, hook))
         self.first = torch.full(
             (len(self.places),), _NEVER, dtype=torch.int64, device=trainer.strategy.device
         )
@@ -76,8 +84,12 @@ class NaNReport(Callback):
     def on_phase_end(self, trainer: Trainer, phase: PhaseName) -> None:
         self.watching = phase != "train"
 
+    def on_batch_start(self, trainer: Trainer, phase: PhaseName, container: Container) -> None:
+        """All of a window come before the first of them goes through."""
+        self.batches += 1
+
     def on_step_end(self, trainer: Trainer) -> None:
-        self.number, self.look = self.number + 1, 0
+        self.number, self.look, self.batches = self.number + 1, 0, 0
 
     def finalize(self, trainer: Trainer, error: BaseException | None) -> None:
         for handle in self.handles:
@@ -133,7 +145,8 @@ class NaNReport(Callback):
     def _note_window(self) -> None:
         """One entry for all windows that follow one another: the list stays short."""
         trainer = self.trainer
-        here = _Window(self.number, trainer.state.epoch, trainer.progress.windows, trainer.state.global_step)
+        state, windows = trainer.state, trainer.progress.windows
+        here = _Window(self.number, state.epoch, windows, state.global_step, self.batches)
         if not self.windows or _later(self.windows[-1], self.number) != here:
             self.windows.append(here)
 
@@ -150,12 +163,12 @@ class NaNReport(Callback):
         if found:
             number, first = found[0]
             window = _later(max(w for w in self.windows if w.number <= number), number)
-            accumulate = trainer.settings.accumulate
-            batches = [window.windows * accumulate + 1, (window.windows + 1) * accumulate]
+            before = window.windows * trainer.settings.accumulate
+            batches = [before + 1, before + window.batches]
             report |= {"epoch": window.epoch + 1, "step": window.step + 1, "batches": batches, "first": first}
             report["then"] = [place for _, place in found[1 : 1 + self.options.most]]
             report["more"] = max(0, len(found) - 1 - self.options.most)
-            where = f"batch {batches[0]}" if accumulate == 1 else f"batches {batches[0]} to {batches[1]}"
+            where = f"batch {batches[0]}" if window.batches == 1 else f"batches {batches[0]} to {batches[1]}"
             text = (
                 f"{_said(first)} was the first that was not finite: epoch {window.epoch + 1}, "
                 f"step {window.step + 1}, {where}"
@@ -166,7 +179,21 @@ class NaNReport(Callback):
 
 def _later(window: _Window, number: int) -> _Window:
     passed = number - window.number
-    return _Window(number, window.epoch, window.windows + passed, window.step + passed)
+    return window._replace(number=number, windows=window.windows + passed, step=window.step + passed)
+
+
+def _may_be_trained(parameter: nn.Parameter) -> bool:
+    """Now, or once somebody thaws it."""
+    may = parameter.is_floating_point() or parameter.is_complex()
+    return may and not parameter.is_inference()
+
+
+def _hooked(parameter: nn.Parameter, hook: Callable[[Tensor], None]) -> RemovableHandle:
+    """A hook that sees gradients also from when a frozen parameter is thawed on."""
+    trained = parameter.requires_grad
+    handle = parameter.requires_grad_(True).register_hook(hook)
+    parameter.requires_grad_(trained)
+    return handle
 
 
 def _said(place: Mapping[str, str]) -> str:

@@ -22,10 +22,10 @@ FILE = "histograms.jsonl"
 
 def build(options: ParamHistogramOptions, parts: Parts) -> Callback:
     """Gradients are looked at only by a callback that wants them."""
-    return (WeightsAndGradients if options.gradients else Weights)(options, parts)
+    return (WeightAndGradientHistograms if options.gradients else WeightHistograms)(options, parts)
 
 
-class Weights(Callback):
+class WeightHistograms(Callback):
     """A line for each parameter, after the epochs and steps that the options name. Copies them to the host."""
 
     def __init__(self, options: ParamHistogramOptions, parts: Parts) -> None:
@@ -61,7 +61,7 @@ class Weights(Callback):
             file.writelines(json.dumps({**place, **line}, allow_nan=False) + "\n" for line in lines)
 
 
-class WeightsAndGradients(Weights):
+class WeightAndGradientHistograms(WeightHistograms):
     sees_every_gradient = True
 
     def __init__(self, options: ParamHistogramOptions, parts: Parts) -> None:

@@ -24,13 +24,13 @@ def trainlattice_components():
             ),
             (
                 "late_fusion",
-                "mlp:LateFusion",
+                "late_fusion:LateFusion",
                 "LateFusionOptions",
                 "several inputs: layers for each, put together below an MLP",
             ),
             (
                 "multi_head",
-                "mlp:MultiHead",
+                "multi_head:MultiHead",
                 "MultiHeadOptions",
                 "several outputs: an MLP with a linear head for each, for multi-task training",
             ),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import numbers
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
@@ -79,7 +80,7 @@ class Callback:
         ``validation`` after one, ``epoch`` when one is over. Scalar tensors may be on the device: they come to
         the host with the other numbers of the record, in one transfer. A name that the record has already is an
         error; ``grad_norm/optimizer`` is a good form. After an exception here the record is written
-        without them, and then the run ends as after any other between two steps."""
+        with the numbers of the other callbacks, and then the run ends as after any other between two steps."""
         return {}
 
     def log_metrics(self, trainer: Trainer, record: Mapping[str, Any]) -> None:
@@ -169,6 +170,7 @@ class CallbackList:
         """
         found, owners = Measured(), dict.fromkeys(taken, "the record")
         for name, measure in self.measure:
+            own: dict[str, float | Tensor] = {}
             try:
                 for key, value in measure(trainer, record).items():
                     if key in owners:
@@ -176,10 +178,12 @@ class CallbackList:
                             f"the callback {name!r} measures {key!r} for a {record} record, and {owners[key]} has "
                             "that name already"
                         )
-                    found.values[key] = _scalar(name, key, value)
-                    owners[key] = f"the callback {name!r}"
+                    own[key] = _scalar(name, key, value)
             except Exception as raised:  # the step was taken: its record comes first
                 found.error = found.error or raised
+            else:
+                found.values |= own
+                owners |= dict.fromkeys(own, f"the callback {name!r}")
         return found
 
     def finalize(self, trainer: Trainer, error: BaseException | None) -> None:
@@ -227,7 +231,7 @@ def _overrides(callback: Callback, method: str) -> bool:
 def _scalar(callback: str, name: str, value: Any) -> float | Tensor:
     if isinstance(value, Tensor) and value.numel() == 1 and not value.is_complex():
         return value.detach().reshape(())
-    if isinstance(value, (int, float)):
+    if isinstance(value, numbers.Real):  # those of numpy too
         return float(value)
     form = (
         f"a tensor of shape {list(value.shape)}" if isinstance(value, Tensor) else f"a {type(value).__name__}"
