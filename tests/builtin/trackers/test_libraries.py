@@ -2,6 +2,7 @@
 
 import os
 import random
+import re
 import sqlite3
 import sys
 
@@ -13,6 +14,7 @@ from trainlattice import resume_run, run_from_file
 from trainlattice.config.resolve import resolve_mapping
 from trainlattice.diagnostics.errors import ConfigError, PluginError
 from trainlattice_plugin_trackers.libraries import give_own_random, require_reachable
+from trainlattice_plugin_trackers.mlflow_run import allowed
 
 pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("ignore")]  # these libraries warn of each other
 LIBRARIES = ("tensorboard", "wandb", "mlflow")
@@ -41,6 +43,19 @@ def expected(run):
             if name not in ("schema", "time", "step") and type(value) in (int, float):
                 found.setdefault(f"{record['type']}/{name}", []).append((record["step"], value))
     return found
+
+
+PATTERNS = ("*.weight", "*.weigh?", "*.bia[rs]")
+"""Names of numbers that hold what not every tracker takes."""
+
+
+def by_pattern(tracker, directory):
+    callbacks = [{"name": "grad_norm", "patterns": list(PATTERNS)}]
+    config = {**tiny(), "callbacks": callbacks, "trackers": [{"name": tracker, "on_error": "fail"}]}
+    run = train(config, directory).run_dir
+    names = {name for name in expected(run) if name.startswith("batch/grad_norm/")}
+    assert names == {f"batch/grad_norm/optimizer{pattern and '/' + pattern}" for pattern in ("", *PATTERNS)}
+    return run
 
 
 @pytest.mark.parametrize("name", LIBRARIES)
@@ -102,6 +117,71 @@ def test_mlflow_has_every_number_the_configuration_and_how_the_run_ended(tmp_pat
     assert (params["model.name"], params["optimizer.lr"]) == ("models:mlp", "0.01")
     assert tags["team"] == "a"
     assert not (tmp_path / "mlruns").exists()
+
+
+def test_tensorboard_takes_every_name_as_it_is(tmp_path):
+    library("tensorboard")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    run = by_pattern("tensorboard", tmp_path)
+    events = EventAccumulator(str(run / "tensorboard"))
+    events.Reload()
+    assert set(events.Tags()["scalars"]) == set(expected(run))
+
+
+def test_wandb_takes_every_name_as_it_is(tmp_path):
+    library("wandb")
+    run = by_pattern("wandb", tmp_path)
+    (file,) = run.glob("wandb/offline-run-*/*.wandb")
+    held = file.read_bytes()
+    assert all(name.encode() in held for name in expected(run))
+
+
+def test_mlflow_gets_every_number_under_a_name_that_it_takes(tmp_path):
+    library("mlflow")
+    run = by_pattern("mlflow", tmp_path)
+    with sqlite3.connect(run / "mlflow.db") as database:
+        found = {}
+        for name, step, value in database.execute("select key, step, value from metrics order by step"):
+            found.setdefault(name, []).append((step, value))
+    database.close()
+    wanted = expected(run)
+    assert {name: found.get(name) for name in wanted if name == allowed(name)} == {
+        name: values for name, values in wanted.items() if "*" not in name
+    }
+    changed = {allowed(f"batch/grad_norm/optimizer/{pattern}"): pattern for pattern in PATTERNS}
+    assert len(changed) == 3
+    for name, pattern in changed.items():
+        assert re.fullmatch(r"batch/grad_norm/optimizer/_\.(weight|weigh_|bia_rs_)_[0-9a-f]{8}", name)
+        assert found[name] == wanted[f"batch/grad_norm/optimizer/{pattern}"]
+    assert len(found) == len(wanted)
+
+
+def test_names_that_mlflow_refuses_stay_apart():
+    library("mlflow")
+    from mlflow.utils.validation import _validate_metric_name as takes
+
+    refused = [
+        "a*",
+        "a?",
+        "a:",
+        "a[",
+        "a//b",
+        "a/./b",
+        "a/../b",
+        "a/",
+        "/a",
+        "a\n",
+        "a\ud800",
+        "a" * 251,
+        "a" * 252,
+    ]
+    held = [allowed(name) for name in ("a_", "a/_/b", "batch/loss", "größe/a b-c.d", *refused)]
+    assert held[:4] == ["a_", "a/_/b", "batch/loss", "größe/a b-c.d"]
+    assert len(set(held)) == len(held)
+    for name in held:
+        takes(name)
+        assert len(name) <= 250
 
 
 def test_mlflow_is_told_what_it_continues(tmp_path):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import os
+import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +19,8 @@ if TYPE_CHECKING:
     from mlflow.tracking import MlflowClient
 
 _MOST_METRICS, _MOST_PARAMS, _LONGEST_PARAM = 1000, 100, 6000  # of one call of MLflow's API
+_LONGEST_NAME = 250
+_REFUSED = re.compile(r"[^/\w.\- ]")  # a colon only by some servers
 _STATUS = {"finished": "FINISHED", "failed": "FAILED", "interrupted": "KILLED"}
 
 
@@ -54,7 +58,7 @@ class MlflowRun(Tracker):
         created = client.create_run(experiment, run_name=options.run_name or run.directory.name, tags=tags)
         self._client, self._run = client, created.info.run_id
         params = [
-            self._library.entities.Param(name, str(value)[:_LONGEST_PARAM])
+            self._library.entities.Param(allowed(name), str(value)[:_LONGEST_PARAM])
             for name, value in flattened(run.config).items()
         ]
         for begin in range(0, len(params), _MOST_PARAMS):
@@ -63,7 +67,7 @@ class MlflowRun(Tracker):
     def log(self, record: Mapping[str, Any]) -> None:
         time = int(record["time"] * 1000)
         self._waiting += [
-            self._library.entities.Metric(name, float(value), time, record["step"])
+            self._library.entities.Metric(allowed(name), float(value), time, record["step"])
             for name, value in numbers(record).items()
         ]
 
@@ -79,6 +83,16 @@ class MlflowRun(Tracker):
         if error is not None:
             self._client.set_tag(self._run, "trainlattice.error", error[:_LONGEST_PARAM])
         self._client.set_terminated(self._run, status=_STATUS[status])
+
+
+def allowed(name: str) -> str:
+    """A name that MLflow takes. What it refuses becomes ``_``, and a name that is not its own any more ends with
+    digits that follow from all of it: two names stay two, and each is the same in every run."""
+    plain = "/".join(part if part.strip(".") else "_" for part in _REFUSED.sub("_", name).split("/"))
+    if plain == name and len(name) <= _LONGEST_NAME:
+        return name
+    digits = hashlib.sha256(name.encode(errors="backslashreplace")).hexdigest()[:8]
+    return f"{plain[: _LONGEST_NAME - 9]}_{digits}"
 
 
 def _experiment(client: MlflowClient, name: str, artifacts: str | None) -> str:
