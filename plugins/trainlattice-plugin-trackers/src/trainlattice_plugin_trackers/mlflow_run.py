@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 _MOST_METRICS, _MOST_PARAMS, _LONGEST_PARAM = 1000, 100, 6000  # of one call of MLflow's API
 _LONGEST_NAME = 250
 _REFUSED = re.compile(r"[^/\w.\- ]")  # a colon only by some servers
+_DRAW = ("mlflow", "sqlalchemy", "alembic", "opentelemetry")
 _STATUS = {"finished": "FINISHED", "failed": "FAILED", "interrupted": "KILLED"}
 
 
@@ -39,6 +40,7 @@ class MlflowRun(Tracker):
         self._client: MlflowClient | None = None
         self._run = ""
         self._waiting: list[Metric] = []
+        give_own_random(*_DRAW)
 
     def start(self, run: TrackedRun) -> None:
         options, uri, artifacts = self._options, self._options.tracking_uri, None
@@ -50,7 +52,7 @@ class MlflowRun(Tracker):
         for name in ("mlflow", "alembic"):  # they tell of every table that they make
             logging.getLogger(name).setLevel(logging.WARNING)
         client = self._library.tracking.MlflowClient(tracking_uri=uri)
-        give_own_random("mlflow", "sqlalchemy")
+        give_own_random(*_DRAW)
         tags = {"trainlattice.directory": str(run.directory), **options.tags}
         if run.continues:
             tags["trainlattice.continues"] = str(run.continues[-1])
@@ -63,6 +65,7 @@ class MlflowRun(Tracker):
         ]
         for begin in range(0, len(params), _MOST_PARAMS):
             client.log_batch(self._run, params=params[begin : begin + _MOST_PARAMS])
+        give_own_random(*_DRAW)  # requests load modules too
 
     def log(self, record: Mapping[str, Any]) -> None:
         time = int(record["time"] * 1000)
