@@ -382,8 +382,9 @@ def test_signals_reach_the_run_and_not_its_trackers(tmp_path):
     with pytest.raises(RunTerminated):
         train(tracked({}), tmp_path, extra_callbacks=[At(2, end)])
     assert {signal.SIGINT, signal.SIGTERM, signal.SIGUSR1} <= SEEN[0].mask
-    assert SEEN[0].status == ("interrupted", "143")
     (run,) = run_dirs(tmp_path)
+    assert SEEN[0].status == ("interrupted", "SIGTERM")
+    assert manifest(run)["error"] == {"type": "RunTerminated", "message": "SIGTERM"}
     assert SEEN[0].lines == lines_of(run)
     assert SEEN[0].lines[-1]["status"] == "interrupted"
     assert checkpoint(run)["trainer"]["global_step"] == 2
