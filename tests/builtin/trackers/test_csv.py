@@ -59,3 +59,46 @@ def test_a_column_that_comes_later_is_empty_in_the_rows_before(tmp_path):
     assert [row["grad_norm"] for row in found] == ["", "", "1e+300"]
     assert held.count("5e-324") == 1  # flush had written it
     assert [path.name for path in (tmp_path / "csv").iterdir()] == ["batch.csv"]
+
+
+def started(directory):
+    tracker = CsvFiles()
+    tracker.start(TrackedRun("csv", directory, "x", 0, {}))
+    return tracker
+
+
+def test_a_column_may_come_after_a_table_that_is_larger_than_any_field_that_csv_reads(tmp_path):
+    tracker = started(tmp_path)
+    place = {"schema": 1, "type": "validation", "time": 1.5}
+    table = [[1.0 / 3] * 100] * 100
+    texts = ["", 'a"\n"', "a\r", "\r\n", '"', "b"]
+    for step, text in enumerate(texts):
+        tracker.log({**place, "step": step, "confusion_matrix": table, "note": text})
+    tracker.log({**place, "step": 6, "val_loss": 0.5, "val_f1": 0.25})
+    tracker.finish("finished", None)
+    before = csv.field_size_limit(10_000_000)
+    try:
+        found = rows(tmp_path / "csv" / "validation.csv")
+    finally:
+        csv.field_size_limit(before)
+    assert len(json.dumps(table)) > before
+    assert list(found[0]) == ["time", "step", "confusion_matrix", "note", "val_loss", "val_f1"]
+    assert [json.loads(row["confusion_matrix"]) for row in found[:-1]] == [table] * 6
+    assert [row["note"] for row in found[:-1]] == texts
+    assert {(row["val_loss"], row["val_f1"]) for row in found[:-1]} == {("", "")}
+    assert list(found[-1].values()) == ["1.5", "6", "", "", "0.5", "0.25"]
+
+
+def test_a_file_that_cannot_be_written_anew_stays_and_nothing_else_is_left(tmp_path, monkeypatch):
+    def fail(*paths):
+        raise OSError("no space")
+
+    tracker = started(tmp_path)
+    tracker.log({"type": "batch", "step": 1})
+    monkeypatch.setattr("trainlattice_plugin_trackers.csv_files.os.replace", fail)
+    with pytest.raises(OSError, match="no space"):
+        tracker.log({"type": "batch", "step": 2, "loss": 0.5})
+    monkeypatch.undo()
+    tracker.finish("failed", None)
+    assert [path.name for path in (tmp_path / "csv").iterdir()] == ["batch.csv"]
+    assert rows(tmp_path / "csv" / "batch.csv") == [{"step": "1"}]

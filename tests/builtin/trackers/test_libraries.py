@@ -1,18 +1,28 @@
 """tensorboard, wandb and mlflow: what they hold after a run, and that the run is the same without them."""
 
+import json
 import os
 import random
+import re
 import sqlite3
 import sys
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
 from support.configs import write_tiny
 from support.runs import assert_identical, checkpoint, records, run_dirs, tiny, train
-from trainlattice import resume_run, run_from_file
+from trainlattice import TrackedRun, Tracker, resume_run, run_from_file
 from trainlattice.config.resolve import resolve_mapping
 from trainlattice.diagnostics.errors import ConfigError, PluginError
 from trainlattice_plugin_trackers.libraries import give_own_random, require_reachable
+from trainlattice_plugin_trackers.mlflow_run import MlflowRun, allowed
+from trainlattice_plugin_trackers.options import MlflowOptions, WandbOptions
+from trainlattice_plugin_trackers.wandb_run import WandbRun
+
+SHARED_RANDOM = ("urllib3.util.retry", "mlflow.utils.request_utils", "mlflow.utils.rest_utils")
+"""Modules that draw the wait before a request is tried again."""
 
 pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("ignore")]  # these libraries warn of each other
 LIBRARIES = ("tensorboard", "wandb", "mlflow")
@@ -41,6 +51,19 @@ def expected(run):
             if name not in ("schema", "time", "step") and type(value) in (int, float):
                 found.setdefault(f"{record['type']}/{name}", []).append((record["step"], value))
     return found
+
+
+PATTERNS = ("*.weight", "*.weigh?", "*.bia[rs]")
+"""Names of numbers that hold what not every tracker takes."""
+
+
+def by_pattern(tracker, directory):
+    callbacks = [{"name": "grad_norm", "patterns": list(PATTERNS)}]
+    config = {**tiny(), "callbacks": callbacks, "trackers": [{"name": tracker, "on_error": "fail"}]}
+    run = train(config, directory).run_dir
+    names = {name for name in expected(run) if name.startswith("batch/grad_norm/")}
+    assert names == {f"batch/grad_norm/optimizer{pattern and '/' + pattern}" for pattern in ("", *PATTERNS)}
+    return run
 
 
 @pytest.mark.parametrize("name", LIBRARIES)
@@ -102,6 +125,71 @@ def test_mlflow_has_every_number_the_configuration_and_how_the_run_ended(tmp_pat
     assert (params["model.name"], params["optimizer.lr"]) == ("models:mlp", "0.01")
     assert tags["team"] == "a"
     assert not (tmp_path / "mlruns").exists()
+
+
+def test_tensorboard_takes_every_name_as_it_is(tmp_path):
+    library("tensorboard")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    run = by_pattern("tensorboard", tmp_path)
+    events = EventAccumulator(str(run / "tensorboard"))
+    events.Reload()
+    assert set(events.Tags()["scalars"]) == set(expected(run))
+
+
+def test_wandb_takes_every_name_as_it_is(tmp_path):
+    library("wandb")
+    run = by_pattern("wandb", tmp_path)
+    (file,) = run.glob("wandb/offline-run-*/*.wandb")
+    held = file.read_bytes()
+    assert all(name.encode() in held for name in expected(run))
+
+
+def test_mlflow_gets_every_number_under_a_name_that_it_takes(tmp_path):
+    library("mlflow")
+    run = by_pattern("mlflow", tmp_path)
+    with sqlite3.connect(run / "mlflow.db") as database:
+        found = {}
+        for name, step, value in database.execute("select key, step, value from metrics order by step"):
+            found.setdefault(name, []).append((step, value))
+    database.close()
+    wanted = expected(run)
+    assert {name: found.get(name) for name in wanted if name == allowed(name)} == {
+        name: values for name, values in wanted.items() if "*" not in name
+    }
+    changed = {allowed(f"batch/grad_norm/optimizer/{pattern}"): pattern for pattern in PATTERNS}
+    assert len(changed) == 3
+    for name, pattern in changed.items():
+        assert re.fullmatch(r"batch/grad_norm/optimizer/_\.(weight|weigh_|bia_rs_)_[0-9a-f]{8}", name)
+        assert found[name] == wanted[f"batch/grad_norm/optimizer/{pattern}"]
+    assert len(found) == len(wanted)
+
+
+def test_names_that_mlflow_refuses_stay_apart():
+    library("mlflow")
+    from mlflow.utils.validation import _validate_metric_name as takes
+
+    refused = [
+        "a*",
+        "a?",
+        "a:",
+        "a[",
+        "a//b",
+        "a/./b",
+        "a/../b",
+        "a/",
+        "/a",
+        "a\n",
+        "a\ud800",
+        "a" * 251,
+        "a" * 252,
+    ]
+    held = [allowed(name) for name in ("a_", "a/_/b", "batch/loss", "größe/a b-c.d", *refused)]
+    assert held[:4] == ["a_", "a/_/b", "batch/loss", "größe/a b-c.d"]
+    assert len(set(held)) == len(held)
+    for name in held:
+        takes(name)
+        assert len(name) <= 250
 
 
 def test_mlflow_is_told_what_it_continues(tmp_path):
@@ -209,4 +297,79 @@ def test_a_library_draws_from_a_generator_of_its_own(monkeypatch):
     before = random.getstate()
     assert 0.0 <= module.random.random() < 1.0
     assert module.random.choice([3]) == 3
+    assert random.getstate() == before
+
+
+INFO = {"run_id": "r", "run_uuid": "r", "experiment_id": "0", "status": "RUNNING", "start_time": 0}
+ANSWERS = {
+    "get-by-name": {"experiment": {"experiment_id": "0", "name": "x"}},
+    "create": {"run": {"info": INFO, "data": {}}},
+    "update": {"run_info": INFO},
+}
+
+
+class Busy(BaseHTTPRequestHandler):
+    """What a server of MLflow answers. The first requests for some paths find it busy."""
+
+    def do_GET(self):
+        self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        path = self.path.partition("?")[0].rpartition("/")[2]
+        self.server.asked.append(path)
+        busy = path in self.server.busy and self.server.asked.count(path) <= 2
+        body = b"" if busy else json.dumps(ANSWERS.get(path, {})).encode()
+        self.send_response(503 if busy else 200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def do_POST(self):
+        self.do_GET()
+
+    def log_message(self, *parts):
+        pass
+
+
+@pytest.fixture
+def server(monkeypatch):
+    """A server of this process, and libraries that draw from Python's generator, as after their import."""
+    for name, value in (("FACTOR", "0"), ("JITTER", "0.01")):
+        monkeypatch.setenv(f"MLFLOW_HTTP_REQUEST_BACKOFF_{name}", value)
+    for name in ("http_proxy", "HTTP_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    for name in SHARED_RANDOM:
+        if name in sys.modules:
+            monkeypatch.setattr(sys.modules[name], "random", random)
+    with ThreadingHTTPServer(("127.0.0.1", 0), Busy) as server:
+        server.asked, server.busy = [], ()
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
+        thread.start()
+        yield server
+        server.shutdown()
+
+
+def test_a_busy_server_of_mlflow_changes_no_random_state(tmp_path, server):
+    library("mlflow")
+    server.busy = ("log-batch", "get-by-name", "update")
+    tracker = MlflowRun(MlflowOptions(tracking_uri=f"http://127.0.0.1:{server.server_address[1]}"))
+    before = random.getstate()
+    tracker.start(TrackedRun("mlflow", tmp_path, "x", 0, {}))
+    tracker.log({"type": "batch", "time": 1.5, "step": 1, "loss": 0.5})
+    tracker.flush()
+    tracker.finish("finished", None)
+    assert {path: server.asked.count(path) for path in server.busy} == dict.fromkeys(server.busy, 3)
+    assert random.getstate() == before
+
+
+@pytest.mark.parametrize("name", ["wandb", "mlflow"])
+def test_requests_of_a_library_draw_from_a_generator_of_their_own(server, name):
+    library(name)
+    urllib3 = pytest.importorskip("urllib3", minversion="2", reason="urllib3 >= 2 is not installed")
+    tracker = WandbRun(WandbOptions()) if name == "wandb" else MlflowRun(MlflowOptions())
+    assert isinstance(tracker, Tracker)
+    server.busy = ("graphql",)
+    before = random.getstate()
+    retry = urllib3.Retry(3, backoff_jitter=0.01, status_forcelist=[503])
+    with urllib3.PoolManager(retries=retry) as pool:
+        assert pool.request("GET", f"http://127.0.0.1:{server.server_address[1]}/graphql").status == 200
+    assert server.asked == ["graphql"] * 3
     assert random.getstate() == before

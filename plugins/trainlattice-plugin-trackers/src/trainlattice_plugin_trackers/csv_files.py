@@ -5,7 +5,8 @@ from __future__ import annotations
 import csv
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -13,6 +14,7 @@ from trainlattice import TrackedRun, Tracker
 from trainlattice_plugin_trackers.content import own_directory
 
 _KNOWN = frozenset({"schema", "type"})  # the same in every row
+_END = "\r\n"
 
 
 class CsvFiles(Tracker):
@@ -59,15 +61,33 @@ class _Table:
     def _widen(self, new: list[str]) -> None:
         self.file.close()
         rewritten = self.path.with_name(f".{self.path.name}.tmp")
-        empty = [""] * len(new)
-        with _opened(self.path, "r") as before, _opened(rewritten, "w") as after:
-            rows, writer = csv.reader(before), csv.writer(after)
-            next(rows, None)
-            self.columns += new
-            writer.writerow(self.columns)
-            writer.writerows(row + empty for row in rows)
-        os.replace(rewritten, self.path)
+        empty = "," * len(new)
+        self.columns += new
+        try:
+            with _opened(self.path, "r") as before, _opened(rewritten, "w") as after:
+                rows = _rows(before)
+                next(rows, None)
+                csv.writer(after).writerow(self.columns)
+                after.writelines(f"{row}{empty}{_END}" for row in rows)
+            os.replace(rewritten, self.path)
+        except BaseException:
+            with suppress(OSError):
+                rewritten.unlink(missing_ok=True)
+            raise
         self.file = _opened(self.path, "a")
+
+
+def _rows(file: IO[str]) -> Iterator[str]:
+    """Each row as it stands there, without its end. Nothing is read into fields: Python's reader takes none that is
+    longer than 131,072 characters."""
+    lines: list[str] = []
+    quotes = 0
+    for line in file:
+        lines.append(line)
+        quotes += line.count('"')
+        if quotes % 2 == 0:  # else this end of a line is inside of a field
+            yield "".join(lines).removesuffix(_END)
+            lines.clear()
 
 
 def _opened(path: Path, mode: str) -> IO[str]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import random
 import socket
 import sys
 import urllib.request
+from contextlib import suppress
 from types import ModuleType
 from urllib.parse import urlsplit
 
@@ -53,9 +55,17 @@ _OWN = _another_random()
 """The module ``random`` once more, with a generator of its own."""
 
 
+_HTTP = frozenset({"urllib3", "requests"})
+_WAITS = "urllib3.util.retry"
+
+
 def give_own_random(*packages: str) -> None:
-    """Modules of these packages that are loaded draw from another generator than training does (the wait before
-    they try again, names): what they draw, and when, is to change no run."""
+    """Modules of these packages, and of those that send their requests, that are loaded draw from another generator
+    than training does (the wait before they try again, names): what they draw, and when, is to change no run. To be
+    called again once they may have loaded more."""
+    with suppress(ImportError):
+        importlib.import_module(_WAITS)  # else it may be loaded by the request that draws
+    taken = _HTTP.union(packages)
     for name, module in list(sys.modules.items()):
-        if name.partition(".")[0] in packages and getattr(module, "__dict__", {}).get("random") is random:
+        if name.partition(".")[0] in taken and getattr(module, "__dict__", {}).get("random") is random:
             module.random = _OWN  # type: ignore[attr-defined]

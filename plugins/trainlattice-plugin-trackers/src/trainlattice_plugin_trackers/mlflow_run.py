@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import os
+import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +19,9 @@ if TYPE_CHECKING:
     from mlflow.tracking import MlflowClient
 
 _MOST_METRICS, _MOST_PARAMS, _LONGEST_PARAM = 1000, 100, 6000  # of one call of MLflow's API
+_LONGEST_NAME = 250
+_REFUSED = re.compile(r"[^/\w.\- ]")  # a colon only by some servers
+_DRAW = ("mlflow", "sqlalchemy", "alembic", "opentelemetry")
 _STATUS = {"finished": "FINISHED", "failed": "FAILED", "interrupted": "KILLED"}
 
 
@@ -35,6 +40,7 @@ class MlflowRun(Tracker):
         self._client: MlflowClient | None = None
         self._run = ""
         self._waiting: list[Metric] = []
+        give_own_random(*_DRAW)
 
     def start(self, run: TrackedRun) -> None:
         options, uri, artifacts = self._options, self._options.tracking_uri, None
@@ -46,7 +52,7 @@ class MlflowRun(Tracker):
         for name in ("mlflow", "alembic"):  # they tell of every table that they make
             logging.getLogger(name).setLevel(logging.WARNING)
         client = self._library.tracking.MlflowClient(tracking_uri=uri)
-        give_own_random("mlflow", "sqlalchemy")
+        give_own_random(*_DRAW)
         tags = {"trainlattice.directory": str(run.directory), **options.tags}
         if run.continues:
             tags["trainlattice.continues"] = str(run.continues[-1])
@@ -54,16 +60,17 @@ class MlflowRun(Tracker):
         created = client.create_run(experiment, run_name=options.run_name or run.directory.name, tags=tags)
         self._client, self._run = client, created.info.run_id
         params = [
-            self._library.entities.Param(name, str(value)[:_LONGEST_PARAM])
+            self._library.entities.Param(allowed(name), str(value)[:_LONGEST_PARAM])
             for name, value in flattened(run.config).items()
         ]
         for begin in range(0, len(params), _MOST_PARAMS):
             client.log_batch(self._run, params=params[begin : begin + _MOST_PARAMS])
+        give_own_random(*_DRAW)  # requests load modules too
 
     def log(self, record: Mapping[str, Any]) -> None:
         time = int(record["time"] * 1000)
         self._waiting += [
-            self._library.entities.Metric(name, float(value), time, record["step"])
+            self._library.entities.Metric(allowed(name), float(value), time, record["step"])
             for name, value in numbers(record).items()
         ]
 
@@ -79,6 +86,16 @@ class MlflowRun(Tracker):
         if error is not None:
             self._client.set_tag(self._run, "trainlattice.error", error[:_LONGEST_PARAM])
         self._client.set_terminated(self._run, status=_STATUS[status])
+
+
+def allowed(name: str) -> str:
+    """A name that MLflow takes. What it refuses becomes ``_``, and a name that is not its own any more ends with
+    digits that follow from all of it: two names stay two, and each is the same in every run."""
+    plain = "/".join(part if part.strip(".") else "_" for part in _REFUSED.sub("_", name).split("/"))
+    if plain == name and len(name) <= _LONGEST_NAME:
+        return name
+    digits = hashlib.sha256(name.encode(errors="backslashreplace")).hexdigest()[:8]
+    return f"{plain[: _LONGEST_NAME - 9]}_{digits}"
 
 
 def _experiment(client: MlflowClient, name: str, artifacts: str | None) -> str:

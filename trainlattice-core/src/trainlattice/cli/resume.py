@@ -16,8 +16,8 @@ def resume(path: str, overrides: tuple[str, ...], local_files: tuple[str, ...], 
     RUN_OR_CHECKPOINT is a run directory (its checkpoints/last.pt is used) or a checkpoint file in one.
     """
     from trainlattice.cli.logs import set_up_logging
-    from trainlattice.cli.summary import command_line, print_summary
+    from trainlattice.cli.summary import command_line, summarize
     from trainlattice.runs.experiment import resume_run
 
     set_up_logging(verbose=verbose)
-    print_summary(resume_run(path, overrides=overrides, local_files=local_files, command=command_line()))
+    summarize(lambda: resume_run(path, overrides=overrides, local_files=local_files, command=command_line()))

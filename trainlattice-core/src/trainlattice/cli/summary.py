@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -11,12 +12,22 @@ import click
 
 from trainlattice.checkpoint.names import LAST
 from trainlattice.diagnostics.source import display_path
-from trainlattice.runs.result import RunResult
+from trainlattice.runs.result import RunResult, UntrackedRunError
 
 
 def command_line() -> str:
     """The command as typed, quoted so that it can be run again."""
     return shlex.join(["trainlattice", *sys.argv[1:]])
+
+
+def summarize(run: Callable[[], RunResult]) -> None:
+    """Runs it and prints its summary, also where it is complete and only a tracker failed."""
+    try:
+        result = run()
+    except UntrackedRunError as error:
+        print_summary(error.result)
+        raise
+    print_summary(result)
 
 
 def print_summary(result: RunResult) -> None:

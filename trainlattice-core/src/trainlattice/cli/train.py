@@ -32,7 +32,7 @@ def train(
     """
     from trainlattice.cli.dry_run import print_dry_run
     from trainlattice.cli.logs import set_up_logging
-    from trainlattice.cli.summary import command_line, print_summary
+    from trainlattice.cli.summary import command_line, summarize
     from trainlattice.runs.experiment import dry_run_file, run_from_file
 
     set_up_logging(verbose=verbose)
@@ -44,7 +44,8 @@ def train(
             raise click.UsageError("--dry-run tries a run that begins: leave out --resume")
         print_dry_run(dry_run_file(config, overrides=overrides, local_files=local_files))
         return
-    result = run_from_file(
-        config, overrides=overrides, local_files=local_files, resume=resume, command=command_line()
+    summarize(
+        lambda: run_from_file(
+            config, overrides=overrides, local_files=local_files, resume=resume, command=command_line()
+        )
     )
-    print_summary(result)

@@ -38,7 +38,8 @@ class Tracker:
 
     Its constructor or target is called while the run is built, and refuses what cannot work (``OptionError``).
     All else is called on a thread of its own, one call after the other. What a method raises is reported once, and
-    no further record comes. But for ``start`` it draws from no global random generator: training does meanwhile.
+    no further record comes. No method draws from the global random generators of Python, NumPy or torch: training
+    does meanwhile. What ``start`` draws is undone, but not once it has outlived ``timeout_sec``.
     """
 
     def start(self, run: TrackedRun) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterable
 
 from trainlattice.diagnostics.diagnostic import Diagnostic, in_file_order, render_all
@@ -67,7 +68,11 @@ class RunInterrupted(Interruption, KeyboardInterrupt):
 
 
 class RunTerminated(Interruption, SystemExit):
-    """SIGTERM; ``code`` is 128 + its number."""
+    """SIGTERM; ``code`` is 128 + its number, and the text is its name."""
+
+    def __init__(self, code: int) -> None:
+        super().__init__(signal.Signals(code - 128).name)
+        self.code = code
 
 
 class WallTimeReached(Interruption, SystemExit):

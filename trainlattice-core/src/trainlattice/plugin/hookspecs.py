@@ -72,8 +72,8 @@ class HookSpecs:
     def trainlattice_run_finished(self, run: RunInfo, outcome: RunOutcome) -> None:
         """The run ended as it should (finished, stopped early, or stopped on request).
 
-        Called once per run, after the last checkpoint is on disk. An exception is reported and changes
-        the exit code, but not the recorded status of the run.
+        Called once per run, after the last checkpoint is on disk and before trackers are waited for. An exception
+        is reported and changes the exit code, but not the recorded status of the run.
         """
 
     @hookspec

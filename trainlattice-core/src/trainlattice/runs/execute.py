@@ -26,7 +26,7 @@ from trainlattice.runs.fingerprint import fingerprint
 from trainlattice.runs.manifest import Manifest, now
 from trainlattice.runs.provenance import component_records, used_plugins
 from trainlattice.runs.records import RunRecords, recording_warnings
-from trainlattice.runs.result import RunResult
+from trainlattice.runs.result import RunResult, UntrackedRunError
 from trainlattice.runs.resume import ResumePoint, find_resume_point
 from trainlattice.runs.tracking import build_trackers, tracked
 from trainlattice.training.callbacks import Callback, CallbackList
@@ -95,10 +95,11 @@ def execute_run(
         manifest.update(status="finished", finished=now(), **_progress(trainer.state))
     seconds = time.perf_counter() - started
     result = _result(run.path, trainer.state, config.trainer, seconds, lr=trainer.next_lr)
+    with _finished_when_it_fails(trackers, finished=True):  # before the wait: it may be long
+        hooks.trainlattice_run_finished(run=info, outcome=_outcome(result))
     untracked = trackers.finish("finished")
-    hooks.trainlattice_run_finished(run=info, outcome=_outcome(result))
     if untracked is not None:  # as an exception of that hook: the run is what it is
-        raise untracked
+        raise UntrackedRunError(untracked, result) from untracked.__cause__
     return result
 
 
@@ -143,12 +144,18 @@ def _trained(
 
 
 @contextmanager
-def _finished_when_it_fails(trackers: Tracking) -> Iterator[None]:
-    """Whatever ends the run early, trackers are told once all else is written down."""
+def _finished_when_it_fails(trackers: Tracking, *, finished: bool = False) -> Iterator[None]:
+    """Whatever ends the run early, trackers are told once all else is written down.
+
+    :param finished: it is complete all the same.
+    """
     try:
         yield
     except BaseException as error:
-        untracked = trackers.finish(Ending.of(error).status, str(error) or type(error).__name__)
+        if finished:
+            untracked = trackers.finish("finished")
+        else:
+            untracked = trackers.finish(Ending.of(error).status, str(error) or type(error).__name__)
         if untracked is not None:
             logger.warning("%s", untracked)
         raise

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from trainlattice.diagnostics.errors import TrackerError
+
 
 @dataclass(frozen=True)
 class RunResult:
@@ -37,3 +39,14 @@ class RunResult:
     samples: int = 0
     lr: float | None = None
     longer: tuple[str, ...] = ()
+
+
+class UntrackedRunError(TrackerError):
+    """A run is finished, and a tracker with ``on_error: fail`` is not.
+
+    :param result: of the run.
+    """
+
+    def __init__(self, error: TrackerError, result: RunResult) -> None:
+        super().__init__(f"{error}\n  the run itself is finished: {result.run_dir}")
+        self.result = result

@@ -6,15 +6,34 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Any
 
 from trainlattice.diagnostics.errors import Interruption, RunInterrupted, RunTerminated
 
-_STOPS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM") if hasattr(signal, name))
+STOPS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM") if hasattr(signal, name))
 _SAVE = getattr(signal, "SIGUSR1", None)  # Windows has none
+
+
+@contextmanager
+def handled(
+    numbers: Iterable[int | None], handler: Callable[[int, FrameType | None], None]
+) -> Iterator[None]:
+    """Signals go to a handler inside, and where they went before afterwards. Nothing is taken outside of the main
+    thread, nor what somebody ignores (nohup)."""
+    before: dict[int, Any] = {}
+    if threading.current_thread() is threading.main_thread():
+        for number in numbers:
+            # None: a handler that was not installed from Python; it could not be put back.
+            if number is not None and signal.getsignal(number) not in (signal.SIG_IGN, None):
+                before[number] = signal.signal(number, handler)
+    try:
+        yield
+    finally:
+        for number, previous in before.items():
+            signal.signal(number, previous)
 
 
 class Signals:
@@ -27,23 +46,13 @@ class Signals:
     def __init__(self) -> None:
         self.stopping: int | None = None
         self.save = False
-        self._before: dict[int, Any] = {}
 
     @contextmanager
     def taken(self) -> Iterator[None]:
         """Handlers are ours inside, and as they were afterwards. What somebody ignores (nohup) stays ignored."""
         self.stopping, self.save = None, False
-        if threading.current_thread() is threading.main_thread():
-            for number in (*_STOPS, _SAVE):
-                # None: a handler that was not installed from Python; it could not be put back.
-                if number is not None and signal.getsignal(number) not in (signal.SIG_IGN, None):
-                    self._before[number] = signal.signal(number, self._take)
-        try:
+        with handled((*STOPS, _SAVE), self._take):
             yield
-        finally:
-            for number, handler in self._before.items():
-                signal.signal(number, handler)
-            self._before.clear()
 
     def _take(self, number: int, frame: FrameType | None) -> None:
         name = signal.Signals(number).name

@@ -10,11 +10,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from queue import Empty, SimpleQueue
+from types import FrameType
 from typing import Any, NamedTuple
 
 from trainlattice.contracts.settings import TrackerSettings
 from trainlattice.contracts.tracking import TRACKER_THREADS, TrackedRun, Tracker
 from trainlattice.diagnostics.errors import TrackerError, TrainLatticeError
+from trainlattice.training.signals import STOPS, handled
 from trainlattice.training.validation import keeping_rng
 
 logger = logging.getLogger(__name__)
@@ -24,6 +26,10 @@ MOST_WAITING = 100_000
 one that hangs, and memory has an end."""
 
 _FLUSH_RECORDS, _FLUSH_SECONDS = 1000, 1.0
+_SILENT_SECONDS = 1.0
+"""A wait that lasts longer is told of."""
+_ON = "; the run goes on without it"
+_LATE = ", and is not exactly repeatable if it still draws random numbers"
 _TAKEN_BY_RUN = {getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGUSR1") if hasattr(signal, name)}
 
 
@@ -50,11 +56,11 @@ class Tracking:
         if not self._workers:
             return
         with keeping_rng():
-            began = time.monotonic()
+            wait = _Wait()
             for worker in self._workers:
                 worker.start(run)
             for worker in self._workers:
-                worker.await_start(began)
+                worker.await_start(wait)
         self.check()
 
     def put(self, record: Mapping[str, Any]) -> None:
@@ -69,24 +75,51 @@ class Tracking:
         """
         for worker in self._workers:
             if worker.failure is not None and not worker.reported:
-                error = worker.report("; the run goes on without it")
+                error = worker.report(_ON + _LATE if worker.is_late else _ON)
                 if error is not None:
-                    raise error from worker.raised
+                    raise error
 
     def finish(self, status: str, error: str | None = None) -> TrackerError | None:
-        """The run is over: waits until all is taken and closed, or the time is up. What has failed is told of.
+        """The run is over: waits until all is taken and closed, the time is up, or SIGINT or SIGTERM ends the wait
+        (and nothing else). What has failed is told of.
 
         :returns: the error of the first that says ``on_error: fail``.
         """
-        began = time.monotonic()
-        for worker in self._workers:
-            worker.end(_End(status, error))
         first = None
-        for worker in self._workers:
-            worker.await_end(began)
-            found = worker.report() if worker.failure is not None and not worker.reported else None
-            first = first or found
+        wait = _Wait()
+        with handled(STOPS if self._workers else (), wait.end):
+            for worker in self._workers:
+                worker.end(_End(status, error))
+            for worker in self._workers:
+                worker.await_end(wait)
+                found = worker.report() if worker.failure is not None and not worker.reported else None
+                first = first or found
         return first
+
+
+class _Wait:
+    """A wait of the run for its trackers, which begins now for all of them."""
+
+    def __init__(self) -> None:
+        self._began = time.monotonic()
+        self.ended_by: str | None = None
+        """The signal that ended it."""
+
+    def end(self, number: int, frame: FrameType | None) -> None:
+        """As a handler of signals."""
+        self.ended_by = signal.Signals(number).name
+
+    def is_met(self, event: threading.Event, seconds: float, what: str) -> bool:
+        """Whether something comes within so many seconds of the beginning."""
+        told = False
+        while not event.wait(max(0.0, min(0.1, self._began + seconds - time.monotonic()))):
+            waited = time.monotonic() - self._began
+            if self.ended_by or waited >= seconds:
+                return event.is_set()
+            if not told and waited >= _SILENT_SECONDS:
+                logger.info("waiting for %s (at most %g s)", what, seconds)
+                told = True
+        return True
 
 
 class _Worker:
@@ -97,13 +130,14 @@ class _Worker:
         self.failure: str | None = None
         """What went wrong; no record comes to the tracker from then on."""
         self.raised: BaseException | None = None
-        self.reported = False
+        self.reported = self.is_late = False
         self._queue: SimpleQueue[Mapping[str, Any] | _End] = SimpleQueue()
         self._put = self._taken = self._flushed = 0
         self._flush_at = 0.0
         self._thread: threading.Thread | None = None
         self._ready, self._over = threading.Event(), threading.Event()
-        self._hangs = False
+        self._given_up = False
+        """It hangs, or is too far behind: nothing is waited for any more."""
 
     # --- on the thread of the run ---
 
@@ -132,33 +166,37 @@ class _Worker:
     def end(self, end: _End) -> None:
         self._queue.put(end)
 
-    def await_start(self, began: float) -> None:
-        if not self._ready.wait(self._left(began)):
+    def await_start(self, wait: _Wait) -> None:
+        if not wait.is_met(self._ready, self.settings.timeout_sec, f"tracker {self.name!r} to start"):
+            self.is_late = True
             self._gives_up(f"did not start within {self.settings.timeout_sec:g} s")
 
-    def await_end(self, began: float) -> None:
-        """One that hung before gets no more time; one that failed gets it to close what it opened."""
-        if self._thread is None or self._hangs:
+    def await_end(self, wait: _Wait) -> None:
+        """One that was given up gets no more time; one that failed gets it to close what it opened."""
+        if self._thread is None or self._given_up:
             return
-        if not self._over.wait(self._left(began)) and self.failure is None:
+        seconds = self.settings.timeout_sec
+        if not wait.is_met(self._over, seconds, f"tracker {self.name!r}") and self.failure is None:
             left = self._put - self._taken
             rest = f"{left} of {self._put} records were not taken" if left else "all records were taken"
-            self._gives_up(f"did not finish within {self.settings.timeout_sec:g} s: {rest}")
+            how = f"did not finish within {seconds:g} s"
+            if wait.ended_by:
+                how = f"had not finished when {wait.ended_by} ended the wait"
+            self._gives_up(f"{how}: {rest}")
 
     def report(self, more: str = "") -> TrackerError | None:
         """Tells of the failure, once: a warning, or the error of one that says ``on_error: fail``."""
         self.reported = True
         text = f"tracker {self.name!r} {self.failure}"
         if self.settings.on_error == "fail":
-            return TrackerError(text)
+            error = TrackerError(text)
+            error.__cause__ = self.raised
+            return error
         logger.warning("%s%s", text, more)
         return None
 
-    def _left(self, began: float) -> float:
-        return max(0.0, began + self.settings.timeout_sec - time.monotonic())
-
     def _gives_up(self, failure: str) -> None:
-        self._hangs = True
+        self._given_up = True
         self.failure = self.failure or failure
 
     # --- on the tracker's thread ---
