@@ -264,7 +264,6 @@ def test_a_token_that_was_held_impossible_gives_a_number():
         ({"name": "auroc"}, "max"),
         ({"name": "mae", "inputs": {"preds": "pred", "target": "pred"}}, "min"),
         ({"name": "torchmetrics/CohenKappa", "task": "multiclass"}, "max"),
-        ({"name": "mean", "inputs": {"value": "pred"}}, "min"),
     ],
     ids=str,
 )

@@ -437,3 +437,13 @@ def test_the_way_to_train_on_raises_what_was_reached(
     assert f"nothing is left to train; {' '.join(words[2:])} trains on" in nothing.out
     assert cli(*words).code == 0
     assert len(list((project / "runs").iterdir())) == 2
+
+
+def test_a_local_file_that_was_mended_takes_the_place_of_the_runs_copy(cli: Callable, project: Path):
+    assert cli("train", *act("value")).code == 1
+    run = only_run(project / "runs")
+    (project / "act.py").write_text(CALLBACK.replace("the sky is falling", "never").replace("raise {", "{"))
+    assert cli("resume", run).code == 1  # with its own copy
+    said = cli("resume", run, "--plugin", "act.py")
+    assert said.code == 0, said.err
+    assert "epoch 3/3" in said.out

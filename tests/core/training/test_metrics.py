@@ -10,6 +10,7 @@ from support.by_hand import line
 from support.runs import assert_same_end, checkpoint, manifest, records, run_dirs, tiny, train
 from trainlattice import Callback, Options, register_metric
 from trainlattice.cli.evaluate import evaluate
+from trainlattice.config.resolve import resolve_mapping
 from trainlattice.diagnostics.errors import CheckpointError, ConfigError, RunTerminated, TrainLatticeError
 from trainlattice.runs.evaluation import evaluate_run
 from trainlattice.training.metrics import NamedMetric, PhaseMetrics
@@ -258,7 +259,69 @@ def test_what_is_no_metric_is_refused(tmp_path):
         train(config({"name": "no_metric"}), tmp_path)
 
 
-def test_a_monitor_that_is_no_number_ends_the_first_validation(tmp_path):
-    several = {"name": "worst", "as_list": True}
-    with pytest.raises(TrainLatticeError, match="'val_worst', which is no single number"):
-        train(config(several, trainer={"monitor": "val_worst"}), tmp_path)
+class PlainSum:
+    """Does not say which way it is better."""
+
+    def __init__(self, options):
+        self.as_list, self.total = options.as_list, 0.0
+
+    def update(self, preds, target):
+        self.total += float(preds.sum())
+
+    def compute(self):
+        return [self.total, 0.0] if self.as_list else self.total
+
+    def reset(self):
+        self.total = 0.0
+
+    def state_dict(self):
+        return {"total": self.total}
+
+    def load_state_dict(self, state):
+        self.total = state["total"]
+
+
+class PlainSumOptions(Options):
+    as_list: bool = False
+
+
+register_metric("plain_sum", options=PlainSumOptions)(PlainSum)
+
+
+def monitoring(**options):
+    config = tiny(trainer={"monitor": "val_plain_sum"})
+    return {**config, "metrics": [{"name": "plain_sum", **options}]}
+
+
+def test_a_monitor_of_which_nobody_knows_the_better_direction_is_refused(tmp_path):
+    with pytest.raises(ConfigError) as raised:
+        train(monitoring(), tmp_path)
+    (found,) = raised.value.diagnostics
+    assert found.path == "trainer.monitor"
+    assert "set trainer.monitor_mode to max or min" in found.message
+    config = monitoring()
+    config["trainer"]["monitor_mode"] = "max"
+    assert train(config, tmp_path).best_metric is not None
+
+
+def test_a_monitor_that_is_no_single_number_is_refused(tmp_path):
+    with pytest.raises(ConfigError) as raised:
+        train(monitoring(as_list=True), tmp_path)
+    (found,) = raised.value.diagnostics
+    assert (found.path, found.message) == (
+        "trainer.monitor",
+        "'val_plain_sum' is no single number: the best of its values cannot be told",
+    )
+
+
+def test_a_metric_that_reads_what_another_phase_alone_writes_is_refused_at_its_key(tmp_path):
+    config = tiny()
+    config["postprocess"] = [{"name": "argmax", "phases": ["val"]}]
+    inputs = {"preds": "post_processed/argmax", "target": "target"}
+    config["metrics"] = [{"name": "plain_sum", "phases": ["train", "val", "test"], "inputs": inputs}]
+    with pytest.raises(ConfigError) as raised:
+        resolve_mapping(config)
+    (found,) = raised.value.diagnostics
+    assert found.path == "metrics.0.inputs.preds"
+    assert "is not written in phase train and test" in found.message
+    assert "only in val" in found.message

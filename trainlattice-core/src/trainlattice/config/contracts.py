@@ -32,6 +32,7 @@ def contract_problems(
     # A metric called accuracy takes the place of the mode's own.
     taken = {"loss", "accuracy"} if len(losses) > 1 else {"loss"}
     problems = _outputs_twice(_all(sections, "postprocess"), locate)
+    problems += _written_in_other_phases(_all(sections, "postprocess"), metrics, locate)
     problems += _names_twice((*(losses if len(losses) > 1 else ()), *metrics), taken, locate)
     problems += _names_twice(_all(sections, "trackers"), set(), locate)
     model_contract = model.contract if model else None
@@ -83,6 +84,33 @@ def _names_twice(
             message = f"the name {name!r} is taken: give this {kind} another one with the key 'as'"
             problems.append(Diagnostic("conflict", message, locate(path), nodes.dotted(path)))
         seen.add(name)
+    return problems
+
+
+def _written_in_other_phases(
+    processors: Sequence[ResolvedComponent], metrics: Sequence[ResolvedComponent], locate: Locate
+) -> list[Diagnostic]:
+    """A metric that reads in one phase what is post-processed in others only."""
+    written: dict[str, set[str]] = {}
+    for component in processors:
+        settings = component.settings
+        if not isinstance(settings, PostprocessSettings) or settings.unfurl:
+            continue
+        own = component.registered.component.name
+        for key in (settings.outputs or {"": settings.output or own}).values():
+            written.setdefault(f"post_processed/{key}", set()).update(settings.phases)
+    problems = []
+    for metric in metrics:
+        inputs = metric.settings.inputs if isinstance(metric.settings, MetricSettings) else {}
+        for argument, key in inputs.items():
+            absent = [phase for phase in _phases(metric) if key in written and phase not in written[key]]
+            if absent:
+                path = (*metric.path, "inputs", argument)
+                message = (
+                    f"{key!r} is not written in phase {' and '.join(absent)}, where metric {own_name(metric)!r} "
+                    f"reads it: only in {', '.join(sorted(written[key]))}; change the phases of one of the two"
+                )
+                problems.append(Diagnostic("contract", message, locate(path), nodes.dotted(path)))
     return problems
 
 

@@ -5,6 +5,7 @@ The configuration is checked before torch is imported.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,7 @@ from trainlattice.runs.directory import RunDirectory, run_of_checkpoint
 from trainlattice.runs.manifest import read_manifest
 from trainlattice.runs.provenance import pins_of_changed, require_installed
 from trainlattice.runs.result import RunResult
+from trainlattice.runs.stored import stored_config
 
 if TYPE_CHECKING:
     from trainlattice.runs.dry_run import DryRun
@@ -84,6 +86,7 @@ def resume_run(
     run, path = run_of(path), Path(path)
     components = read_manifest(run).get("components", ()) if run.manifest.is_file() else ()
     require_installed(components, str(run.path))
+    overrides = (*_without_copies_of(run, local_files), *overrides)
     try:
         resolution = resolve_file(run.config, overrides, local_files=local_files)
     except ConfigError as error:
@@ -93,6 +96,16 @@ def resume_run(
             raise PluginError(f"{error}\n{run.path} was written with other versions\n  {pins}") from error
         raise
     return execute(resolution, resume=path, extra_callbacks=extra_callbacks, command=command)
+
+
+def _without_copies_of(run: RunDirectory, local_files: Sequence[Path | str]) -> list[str]:
+    """A file that is given takes the place of the run's copy of one of its name: of one that was mended."""
+    stored = (stored_config(run) or {}).get("plugins") or {}
+    copies, given = stored.get("local") or [], {Path(file).name for file in local_files}
+    if given.isdisjoint(Path(copy).name for copy in copies):
+        return []
+    kept = [str((run.path / copy).absolute()) for copy in copies if Path(copy).name not in given]
+    return [f"plugins.local={json.dumps(kept)}"]
 
 
 def run_of(path: Path | str) -> RunDirectory:

@@ -59,16 +59,36 @@ def try_metrics(
         move(container, device, parameter_dtype(parts))
         with autocast(resolution.config.trainer.precision, device):
             mode.evaluate(container)
-    for phase in metrics.values():
-        for named in phase.metrics:
+    for phase, measured in metrics.items():
+        for named in measured.metrics:
+            alone = PhaseMetrics([named])
             try:
                 with warnings.catch_warnings():  # of a set that two samples cannot stand for
                     warnings.simplefilter("ignore")
-                    PhaseMetrics([named]).update(container)
-                    named.metric.compute()
+                    alone.update(container)
+                    values = alone.compute()
             except Exception as error:  # whatever a metric raises, it cannot take what it is given
                 raise _does_not_fit(resolution, named, container, error) from error
             named.metric.reset()
+            if phase == "val":
+                _require_monitorable(resolution, named, values)
+
+
+def _require_monitorable(resolution: Resolution, named: NamedMetric, values: Mapping[str, Any]) -> None:
+    """If it is what ``trainer.monitor`` names: it is one number, and it is known which way it is better."""
+    trainer = resolution.config.trainer
+    name = trainer.monitor.removeprefix("val_")
+    if not trainer.monitor.startswith("val_") or name not in values:
+        return
+    if not isinstance(values[name], (int, float)):
+        message = f"{trainer.monitor!r} is no single number: the best of its values cannot be told"
+        raise config_error(resolution, ("trainer", "monitor"), "contract", message)
+    if trainer.monitor_mode == "auto" and getattr(named.metric, "higher_is_better", None) is None:
+        message = (
+            f"the metric {named.name!r} does not say whether a larger value is better: "
+            "set trainer.monitor_mode to max or min"
+        )
+        raise config_error(resolution, ("trainer", "monitor"), "contract", message)
 
 
 def _does_not_fit(
