@@ -17,6 +17,7 @@ from support.runs import (
     weights,
 )
 from trainlattice import Callback, Options, register_callback
+from trainlattice.diagnostics.errors import TrainLatticeError
 from trainlattice.runs.process import is_alive, this_process
 
 pytestmark = pytest.mark.torch
@@ -176,3 +177,23 @@ def test_after_an_exception_of_one_callback_the_others_have_seen_the_step(tmp_pa
     assert held["trainer"]["global_step"] == 3
     assert held["states"]["callbacks"]["extra#2"]["steps"] == 3
     assert held["states"]["callbacks"]["extra#2"]["epochs"] == held["trainer"]["epoch"]
+
+
+def test_a_component_that_ends_the_program_between_two_steps_costs_nothing(tmp_path):
+    class Leaves(Callback):
+        def on_step_end(self, trainer):
+            if trainer.state.global_step == 2:
+                raise SystemExit(0)
+
+    class Hears(Callback):
+        ended = None
+
+        def finalize(self, trainer, error):
+            self.ended = error
+
+    hears = Hears()
+    with pytest.raises(TrainLatticeError, match="a component ended the program"):
+        train(tiny(), tmp_path, extra_callbacks=[Leaves(), hears])
+    (run,) = run_dirs(tmp_path)
+    assert checkpoint(run)["trainer"]["global_step"] == 2
+    assert isinstance(hears.ended, SystemExit)

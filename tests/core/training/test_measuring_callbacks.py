@@ -312,3 +312,16 @@ def test_a_callback_may_see_the_parts_of_the_run_when_it_is_built(tmp_path):
         train({**config, "callbacks": [{"name": "wants_a_layer", "layer": "v"}]}, tmp_path / "no")
     assert not (tmp_path / "no" / "runs").exists()
     assert manifest(run_dirs(tmp_path)[0])["status"] == "finished"
+
+
+@pytest.mark.parametrize("key", [1, None, ("a", "b")])
+def test_a_number_without_a_name_is_refused_and_costs_no_step(tmp_path, key):
+    class Numbers(Callback):
+        def measure(self, trainer, record):
+            return {key: 2.0}
+
+    with pytest.raises(TrainLatticeError, match=r"the callback 'extra#1' measures .*, which is no name"):
+        train(tiny(), tmp_path, extra_callbacks=[Numbers()])
+    (run,) = run_dirs(tmp_path)
+    assert checkpoint(run)["trainer"]["global_step"] == 1
+    assert records(run, "batch")[0]["step"] == 1

@@ -325,3 +325,24 @@ def test_a_metric_that_reads_what_another_phase_alone_writes_is_refused_at_its_k
     assert found.path == "metrics.0.inputs.preds"
     assert "is not written in phase train and test" in found.message
     assert "only in val" in found.message
+
+
+class BetterLarger(PlainSum):
+    higher_is_better = True
+
+
+class BetterSmaller(PlainSum):
+    higher_is_better = False
+
+
+register_metric("better_larger", options=PlainSumOptions)(BetterLarger)
+register_metric("better_smaller", options=PlainSumOptions)(BetterSmaller)
+
+
+def test_of_names_that_begin_alike_the_monitored_one_gives_the_direction(tmp_path):
+    config = tiny(trainer={"monitor": "val_err_good"})
+    config["metrics"] = [
+        {"name": "better_smaller", "as": "err"},
+        {"name": "better_larger", "as": "err_good"},
+    ]
+    assert manifest(train(config, tmp_path).run_dir)["monitor_direction"] == "max"

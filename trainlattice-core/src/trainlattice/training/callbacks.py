@@ -173,6 +173,8 @@ class CallbackList:
             own: dict[str, float | Tensor] = {}
             try:
                 for key, value in measure(trainer, record).items():
+                    if not isinstance(key, str):
+                        raise TrainLatticeError(f"the callback {name!r} measures {key!r}, which is no name")
                     if key in owners:
                         raise TrainLatticeError(
                             f"the callback {name!r} measures {key!r} for a {record} record, and {owners[key]} has "
@@ -188,11 +190,14 @@ class CallbackList:
 
     def finalize(self, trainer: Trainer, error: BaseException | None) -> None:
         """Tells every callback, also after one of them raised; the first exception is raised at the end."""
-        first: Exception | None = None
+        first: BaseException | None = None
         for _, callback in self.named:
             try:
                 callback.finalize(trainer, error)
-            except Exception as raised:  # each callback must be told, so that it can close what it opened
+            except (
+                Exception,
+                SystemExit,
+            ) as raised:  # each must be told, so that it can close what it opened
                 if first is not None or error is not None:
                     logger.warning("%s.finalize failed too: %s", type(callback).__name__, raised)
                 first = first or raised

@@ -208,7 +208,7 @@ class Saver:
         except Exception as failure:  # a component's state_dict may raise anything
             logger.warning("emergency.pt was not written: %s: %s", type(failure).__name__, failure)
 
-    def rescue(self, error: Exception, ended: Ended | None) -> None:
+    def rescue(self, error: BaseException, ended: Ended | None) -> None:
         """After an exception between two steps, in a validation, a callback or the data: what was trained is
         saved, and the run can be resumed.
 

@@ -75,7 +75,7 @@ class Signals:
             RunInterrupted("SIGINT") if self.stopping == signal.SIGINT else RunTerminated(128 + self.stopping)
         )
 
-    def explains(self, error: Exception) -> bool:
+    def explains(self, error: BaseException) -> bool:
         """Whether a signal that asked us to stop is what an error of a loader process comes from: it may have ended
         that process too, and the system may tell of its end first. Any other error stands for itself."""
         if not is_of_loader(error):
@@ -91,7 +91,7 @@ class Signals:
             raise self.interruption()
 
 
-def is_of_loader(error: Exception) -> bool:
+def is_of_loader(error: BaseException) -> bool:
     """Whether an error is what the end of a loader process leads to."""
     if isinstance(error, RuntimeError):
         return "DataLoader worker" in str(error)

@@ -13,14 +13,14 @@ class FirstError:
     :param error: of something before.
     """
 
-    def __init__(self, error: Exception | None = None) -> None:
+    def __init__(self, error: BaseException | None = None) -> None:
         self.error = error
 
     def call(self, calls: Iterable[Callable[..., Any]], *arguments: Any) -> None:
         for call in calls:
             try:
                 call(*arguments)
-            except Exception as raised:
+            except (Exception, SystemExit) as raised:
                 self.error = self.error or raised
 
     def raise_it(self) -> None:

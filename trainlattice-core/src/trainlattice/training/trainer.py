@@ -212,7 +212,10 @@ class Trainer:
                 self._heed_signals()
                 self._stop_if_asked()
             self._saver.finish()
-        except Exception as raised:
+        except Interruption as raised:
+            error = raised
+            raise
+        except (Exception, SystemExit) as raised:  # a component that ends the program has failed too
             error = raised
             if self._signals.explains(raised):
                 # It may have come at any point, also in the middle of a step: then what was saved before stands.
@@ -590,9 +593,13 @@ def _modes(parts: Parts) -> list[tuple[nn.Module, bool]]:
 
 
 def _natural_direction(monitor: str, metrics: PhaseMetrics) -> bool | None:
-    """What a metric says of its own values; None if it says nothing, or the monitored value is none of a metric."""
-    for named in metrics.metrics:
-        if monitor == f"val_{named.name}" or monitor.startswith(f"val_{named.name}_"):
-            better: bool | None = getattr(named.metric, "higher_is_better", None)
-            return better
-    return None
+    """What a metric says of its own values; None if it says nothing, or the monitored value is none of a metric.
+    One of several values is recorded as ``<name>_<key>``: of names that begin alike the longest counts."""
+    wanted = monitor.removeprefix("val_")
+    owners = [m for m in metrics.metrics if wanted == m.name or wanted.startswith(f"{m.name}_")]
+    if not owners or wanted == monitor:
+        return None
+    better: bool | None = getattr(
+        max(owners, key=lambda named: len(named.name)).metric, "higher_is_better", None
+    )
+    return better
