@@ -401,3 +401,20 @@ class MaskedPairs(Pairs):
 def open_masked_pairs(options):
     data = MaskedPairs(options.samples, options.ignored)
     return Splits(data, data)
+
+
+def test_an_auxiliary_loss_of_the_name_of_a_term_is_refused(tmp_path):
+    text = refused(tmp_path, config(KIND, {**VALUE, "as": "b"}, model="offering"))
+    assert "the submodule 'b' has an auxiliary_loss" in text
+    assert "'b' is a loss or metric of this run" in text
+
+
+def test_where_no_target_counts_an_auxiliary_loss_is_trained_alone(tmp_path):
+    """A class in every third sample is ignored, and a batch is one sample."""
+    settings = config({**KIND, "ignore_index": -100}, model="offering", ignored=True, epochs=1)
+    settings["dataset"]["batch_size"] = 1
+    found = records(train(settings, tmp_path).run_dir, "batch")
+    assert len(found) == 10
+    alone = [record for record in found if "cross_entropy" not in record]
+    assert len(alone) == 4
+    assert all(record["loss"] == record["b"] for record in alone)

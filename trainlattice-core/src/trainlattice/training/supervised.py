@@ -68,10 +68,11 @@ class Supervised(Mode):
             return loss
         total: Tensor | None = None
         ratios, counts = container.get("ratios"), container["counts"]
-        nothing = not any(counts)
+        # Where nothing at all counts, the step is left out: then any value does.
+        left_out = any(counts) or bool(self.auxiliary)
         for number, term in enumerate(self.terms):
             ratio = ratios[number] if ratios is not None else 1.0
-            if not counts[number] and not nothing:  # the mean of nothing
+            if not counts[number] and left_out:  # the mean of nothing
                 continue
             value = container[f"loss/{term.name}"] = term(container)
             part = value * (term.weight_at(container.get("step", 0)) * ratio)
@@ -89,6 +90,7 @@ class Supervised(Mode):
     def check(self, container: Container) -> None:
         """The batch goes through; a classifier has as many outputs as the dataset has classes, and the loss
         is a scalar."""
+        self._require_names()
         self.call(container)
         self.postprocess(container)
         self._require_outputs(container)
@@ -98,6 +100,15 @@ class Supervised(Mode):
             raise ValueError(
                 "the loss does not depend on any parameter that is trained: nothing would be learned"
             )
+
+    def _require_names(self) -> None:
+        taken = {"loss", "accuracy", *(term.name for term in self.terms)}
+        for name, _ in self.auxiliary:
+            if name in taken:
+                raise ValueError(
+                    f"the submodule {name!r} has an auxiliary_loss, recorded under its name, and {name!r} is "
+                    "a loss or metric of this run: give the submodule, or with 'as' the loss, another name"
+                )
 
     def _require_outputs(self, container: Container) -> None:
         first, classes = self.terms[0], self.data.num_outputs
