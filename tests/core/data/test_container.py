@@ -123,6 +123,13 @@ def test_the_batch_size_is_the_length_of_the_first_tensor_with_a_dimension():
     assert batch_size({"input/scale": torch.tensor(2.0), "input/x": torch.ones(5, 3)}) == 5
 
 
+def test_the_target_says_how_many_samples_there_are_where_there_is_one():
+    vocabulary, x, y = torch.ones(7), torch.ones(4, 2), torch.ones(4)
+    assert batch_size({"input/vocabulary": vocabulary, "input/x": x, "target": y}) == 4
+    assert batch_size({"input/vocabulary": vocabulary, "input": x}) == 4
+    assert batch_size({"input/x": x, "target": torch.tensor(1.0)}) == 4
+
+
 def test_a_container_without_a_batch_dimension_names_its_keys():
     with pytest.raises(BatchError, match="no tensor with a batch dimension among the keys input/a, epoch"):
         batch_size({"input/a": torch.tensor(1.0), "epoch": 3})

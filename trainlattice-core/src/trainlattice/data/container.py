@@ -58,11 +58,12 @@ def move(container: Container, device: torch.device, dtype: torch.dtype | None =
 
 
 def batch_size(container: Container) -> int:
-    """Number of samples: the length of the first tensor with a dimension, else that of an input of its own type.
+    """Number of samples: the length of ``target``, else of ``input``, else of the first tensor with a
+    dimension, else that of an input of its own type.
 
     :raises BatchError: if there is none.
     """
-    for value in container.values():
+    for value in (container.get("target"), container.get("input"), *container.values()):
         if isinstance(value, Tensor) and value.dim() > 0:
             return len(value)
     whole = container.get("input")
