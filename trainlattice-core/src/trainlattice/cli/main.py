@@ -13,7 +13,7 @@ from typing import Any, TextIO
 import click
 
 from trainlattice.diagnostics.errors import exit_code_of
-from trainlattice.runs import save_requests
+from trainlattice.training.signals import save_requests_answered
 from trainlattice.version import __version__
 
 # Name -> file that holds the command, and its line in --help: help imports none of them.
@@ -103,7 +103,7 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a name that the locale cannot show is no reason to fail
             stream.reconfigure(errors="backslashreplace")
-    with save_requests.answered():
+    with save_requests_answered():
         code = run(sys.argv[1:])
     for stream in (sys.stdout, sys.stderr):
         try:

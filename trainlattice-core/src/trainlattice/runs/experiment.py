@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 from trainlattice.config.resolve import Resolution, resolve_file, resolve_mapping
 from trainlattice.diagnostics.errors import CheckpointError, ConfigError, PluginError
-from trainlattice.runs import save_requests
 from trainlattice.runs.directory import RunDirectory, run_of_checkpoint
 from trainlattice.runs.manifest import read_manifest
 from trainlattice.runs.provenance import pins_of_changed, require_installed
 from trainlattice.runs.result import RunResult
 from trainlattice.runs.stored import stored_config
+from trainlattice.training.signals import save_requests_answered
 
 if TYPE_CHECKING:
     from trainlattice.runs.dry_run import DryRun
@@ -135,7 +135,7 @@ def execute(
     command: str | None,
 ) -> RunResult:
     """Builds and trains a configuration that was checked."""
-    with save_requests.answered():
+    with save_requests_answered():
         from trainlattice.runs.execute import execute_run  # imports torch: only now, since all is well
 
         return execute_run(

@@ -36,6 +36,16 @@ def handled(
             signal.signal(number, previous)
 
 
+@contextmanager
+def save_requests_answered() -> Iterator[None]:
+    """Before and after training SIGUSR1 finds nothing to save, and must not end the process: where nobody else
+    takes or ignores it, it is answered with a line on stderr."""
+    untaken = [_SAVE] if _SAVE is not None and signal.getsignal(_SAVE) is signal.SIG_DFL else []
+    answer = "SIGUSR1: no training is under way, so there is nothing to save\n"
+    with handled(untaken, lambda number, frame: _tell(answer)):
+        yield
+
+
 class Signals:
     """Takes signals while a run is under way and holds them until the Trainer asks.
 
